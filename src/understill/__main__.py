@@ -1,0 +1,5 @@
+"""Run the command line with `python -m understill`."""
+
+from understill.cli import main
+
+main()

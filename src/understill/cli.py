@@ -1,0 +1,281 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from understill.errors import UserError
+
+app = typer.Typer(
+    name="understill",
+    help="understill: turn large language-understanding models into one small, fast, multi-task model, "
+    "and prove what was kept.",
+    epilog="First steps: understill run recipes/quickstart.yaml · your own files: understill init FILE…",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+RecipeFile = Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe; may be given several times."),
+]
+Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder that holds one.", show_default=False)]
+Tasks = Annotated[
+    list[str] | None, typer.Option("--task", metavar="NAME", help="Only this task; may be given several times.")
+]
+
+
+def _examples(*lines: str) -> str:
+    """Lay out the examples at the end of a verb's help."""
+    return "\n\n".join(["[bold]Examples[/bold]", *(f"  [cyan]{line}[/cyan]" for line in lines)])
+
+
+@app.command(
+    epilog=_examples("understill init tickets.csv tickets_dev.csv", "understill init data/*.csv --out recipe.yaml")
+)
+def init(
+    files: Annotated[
+        list[Path], typer.Argument(help="Your data files: CSV, TSV, JSONL or Parquet.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write the recipe.")] = Path("recipe.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a recipe that is there.")] = False,
+) -> None:
+    """Look at your files and write a commented recipe for them."""
+    from understill import terminal
+    from understill.data.sketch import sketch_recipe
+
+    if out.exists() and not force:
+        raise UserError(f"{out} is there already; choose another name with --out, or overwrite it with --force")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
+    text = sketch_recipe(files)
+    out.write_text(text, encoding="utf-8")
+    terminal.say(f"wrote {out}; look it over, then:\n  understill check {out}\n  understill run {out}")
+
+
+@app.command(
+    epilog=_examples(
+        "understill check recipes/quickstart.yaml",
+        "understill check my.yaml --set training.epochs=5",
+        "understill check my.yaml --full",
+    )
+)
+def check(
+    recipe: RecipeFile,
+    sets: Sets = None,
+    full: Annotated[bool, typer.Option("--full", help="Print the whole recipe, defaults included.")] = False,
+) -> None:
+    """Check a recipe and its data without training; say what would run and about how long."""
+    from understill import terminal
+    from understill.estimate import estimate
+    from understill.pipeline import make_plan
+    from understill.recipe import load_recipe
+
+    loaded = load_recipe(recipe, tuple(sets or ()))
+    with terminal.Progress() as watch:
+        plan = make_plan(loaded, watch)
+        times = estimate(plan)
+    terminal.show_plan(plan, times)
+    if full:
+        terminal.show_yaml(loaded.to_yaml())
+
+
+@app.command(
+    epilog=_examples(
+        "understill run recipes/quickstart.yaml",
+        "understill run recipes/single.yaml --set data.glue=glue --set seed=1",
+        "understill run my.yaml   [dim]# again after a crash: goes on where it stopped[/dim]",
+    )
+)
+def run(recipe: RecipeFile, sets: Sets = None) -> None:
+    """Do everything a recipe asks for: train, score, and show where the files are."""
+    from understill import pipeline, terminal
+    from understill.recipe import load_recipe
+
+    loaded = load_recipe(recipe, tuple(sets or ()))
+    with terminal.Progress() as watch:
+        result = pipeline.run(loaded, watch)
+    terminal.show_run(result)
+
+
+@app.command(
+    epilog=_examples("understill teach recipes/single.yaml --model sst2", "understill teach recipes/multi.yaml")
+)
+def teach(
+    recipe: RecipeFile,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME", help="Only this model; may be repeated.")
+    ] = None,
+    sets: Sets = None,
+) -> None:
+    """Train the models of a recipe, or only the named ones, and nothing else."""
+    from understill import pipeline, terminal
+    from understill.recipe import load_recipe
+
+    loaded = load_recipe(recipe, tuple(sets or ()))
+    with terminal.Progress() as watch:
+        plan = pipeline.make_plan(loaded, watch)
+        trained = [pipeline.teach(plan, each, watch) for each in pipeline.pick_models(plan, tuple(model or ()))]
+    for each in trained:
+        terminal.show_scores({each.name: each.scores}, {name: task.task for name, task in plan.loaded.items()})
+        terminal.say(f"model: {each.folder}")
+
+
+@app.command(
+    epilog=_examples(
+        "understill evaluate runs/quickstart",
+        "understill evaluate runs/single/models/sst2 --recipe recipes/single.yaml",
+        "understill evaluate runs/quickstart --out predictions/",
+    )
+)
+def evaluate(
+    model: Model,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Whose data to score on; the model's own recipe if not given.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep every row's prediction in this folder, as Parquet.")] = None,
+    sets: Sets = None,
+) -> None:
+    """Score a model on its dev sets."""
+    from understill import pipeline, terminal
+    from understill.recipe import load_recipe
+
+    folder = pipeline.find_model(model)
+    if recipe is None and not (folder / "recipe.yaml").exists():
+        raise UserError(f"{folder}: no recipe.yaml here; say whose data to use with --recipe")
+    loaded = load_recipe(recipe or folder / "recipe.yaml", tuple(sets or ()))
+    with terminal.Progress() as watch:
+        scores, tasks = pipeline.evaluate(folder, loaded, out, watch)
+    terminal.show_scores({folder.name: scores}, tasks)
+    if out:
+        terminal.say(f"predictions: {out}")
+
+
+@app.command(
+    epilog=_examples(
+        'understill predict runs/quickstart --text "The parcel never came."',
+        'understill predict runs/quickstart --text "I paid twice." --second "The customer was charged two times."',
+        "understill predict runs/quickstart --file in.csv --out out.parquet",
+        "understill predict runs/quickstart --file logs.jsonl --columns body --task mood --out out.csv",
+    )
+)
+def predict(
+    model: Model,
+    text: Annotated[list[str] | None, typer.Option("--text", help="A text; may be given several times.")] = None,
+    second: Annotated[list[str] | None, typer.Option("--second", help="The second text of a pair.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A file of texts: CSV, TSV, JSONL or Parquet, of any size.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the answers: .parquet, .csv or .jsonl.")] = None,
+    task: Tasks = None,
+    columns: Annotated[str | None, typer.Option(help="The text column(s) of the file, comma between two.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Ask a model: for texts on the command line, or for a whole file."""
+    from understill import pipeline, terminal
+
+    if bool(text) == bool(file):
+        raise UserError("give either --text or --file")
+    if file and not out:
+        raise UserError("--file needs --out, the file to write the answers to")
+    predictor = pipeline.load_predictor(model, device)
+    if text:
+        terminal.show_answers(text, second, predictor.predict(text, second or None, task))
+        return
+    from understill.evaluate.stream import predict_file
+
+    assert file and out
+    named = [name.strip() for name in columns.split(",")] if columns else None
+    if named and len(named) > 2:
+        raise UserError("--columns takes one text column, or two with a comma between them")
+    with terminal.counter(f"predicting {file}") as progress:
+        done = predict_file(predictor, file, out, task, named, progress)
+    terminal.say(f"{done.rows:,} rows answered for {', '.join(done.tasks)}: {out}")
+    if done.unanswered:
+        terminal.say(f"{done.unanswered:,} rows had no text or could not be read; their answers are empty")
+
+
+@app.command(
+    epilog=_examples(
+        "understill data",
+        "understill data recipes/quickstart.yaml --examples 2",
+        "understill data --glue glue   [dim]# compare with the official numbers of rows[/dim]",
+    )
+)
+def data(
+    recipe: Annotated[Path | None, typer.Argument(help="Show this recipe's tasks.", show_default=False)] = None,
+    glue: Annotated[Path | None, typer.Option(help="Count the rows of a GLUE folder.")] = None,
+    examples: Annotated[int, typer.Option(min=0, help="How many rows of each task to show.")] = 0,
+    sets: Sets = None,
+) -> None:
+    """List tasks, count their rows, show examples."""
+    from understill import terminal
+
+    if glue is not None:
+        from understill.data.glue import verify_counts
+
+        terminal.show_counts(verify_counts(glue))
+    elif recipe is None:
+        from understill.data.demo import TASKS
+        from understill.tasks import GLUE
+
+        terminal.show_tasks({"demo": list(TASKS.values()), "GLUE": [entry.task for entry in GLUE.values()]})
+    else:
+        from understill.pipeline import make_plan
+        from understill.recipe import load_recipe
+
+        with terminal.Progress() as watch:
+            plan = make_plan(load_recipe(recipe, tuple(sets or ())), watch)
+        terminal.show_data(plan.loaded, examples)
+
+
+@app.command(epilog=_examples("understill assets"))
+def assets() -> None:
+    """List the pretrained encoders that install with pip, and whether they are here."""
+    from understill import terminal
+    from understill.models.assets import known
+
+    terminal.show_assets(known())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("understill"))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")] = False,
+) -> None:
+    """Set up what all verbs share."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO if verbose else logging.WARNING)
+    for library in ("transformers", "accelerate", "datasets", "httpx", "filelock"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the program: 0 when done, 2 for a user's mistake, 1 for a bug."""
+    try:
+        return app(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

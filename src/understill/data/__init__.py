@@ -1,0 +1,1 @@
+"""Data: files in, checked rows with stable ids out."""

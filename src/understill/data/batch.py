@@ -1,0 +1,308 @@
+"""Batches: which rows are seen at which step, and how they become tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understill.data.tokens import Tokens
+from understill.recipe import Sampling
+
+Ints = NDArray[np.integer[Any]]
+Floats = NDArray[np.floating[Any]]
+
+#: The lengths rows are padded to. A few fixed ones, so that a step can be compiled or captured once for each.
+PADDED = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
+#: Units per block of passes; small tasks draw the permutations of many passes at once.
+_BLOCK = 1 << 16
+#: What a random stream is for; each purpose has its own.
+_PASS, _MIX, _ORDER = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows as tensors; one batch may mix tasks, since each row says which it belongs to."""
+
+    ids: Tensor  # int64 [n, L], padded
+    lengths: Tensor  # int64 [n]
+    second: Tensor  # int64 [n], first token of the second text; the length where there is none
+    task: Tensor  # int64 [n], index of the row's task
+    gold: Tensor  # float32 [n], class index or score; NaN where there is none
+    weight: Tensor  # float32 [n], weight of the row's loss
+    row: Tensor  # int64 [n], row number within the task's data
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """Return the batch on another device."""
+        return Batch(*(getattr(self, field.name).to(device, non_blocking=non_blocking) for field in fields(self)))
+
+    def part(self, rows: slice) -> Batch:
+        """Return some of the rows, as views, padded as before."""
+        return Batch(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @property
+    def mask(self) -> Tensor:
+        """Bool [n, L]: which cells hold tokens."""
+        return self._cells < self.lengths[:, None]
+
+    @property
+    def types(self) -> Tensor:
+        """Int64 [n, L]: 1 from the second text on, 0 before it and on padding."""
+        return (self.mask & (self._cells >= self.second[:, None])).long()
+
+    @property
+    def padding(self) -> float:
+        """The share of the cells that hold padding."""
+        return 1.0 - float(self.lengths.sum()) / self.ids.numel()
+
+    @property
+    def _cells(self) -> Tensor:
+        return torch.arange(self.ids.shape[1], device=self.ids.device)
+
+
+class Rows(NamedTuple):
+    """The rows of one step: what a batch is made of."""
+
+    task: Ints  # [n]
+    source: Ints  # [n], which order of the two texts
+    row: Ints  # [n]
+    length: int  # they are padded to this
+
+
+def padded(length: int, sizes: Sequence[int] = PADDED) -> int:
+    """Return the smallest of the sizes that holds the length; beyond the last, the next multiple of 128."""
+    return next((size for size in sizes if size >= length), -(-length // 128) * 128)
+
+
+def sizes_up_to(max_length: int) -> tuple[int, ...]:
+    """Return the sizes for rows of at most so many tokens; none goes past what the encoder can read."""
+    return (*(size for size in PADDED if size < max_length), max_length) if max_length else PADDED
+
+
+def assemble(tokens: Sequence[Sequence[Tokens]], rows: Rows, weights: Floats, pad: int) -> Batch:
+    """Gather rows into one padded batch; `weights` are those of the tasks."""
+    count = len(rows.row)
+    ids = np.full((count, rows.length), pad, np.int64)
+    lengths, second = np.empty(count, np.int64), np.empty(count, np.int64)
+    gold = np.empty(count, np.float32)
+    groups = rows.task.astype(np.int64) * 2 + rows.source
+    cells = np.arange(rows.length)
+    for group in np.unique(groups):
+        here = np.flatnonzero(groups == group)
+        source, row = tokens[group // 2][group % 2], rows.row[here]
+        start = np.asarray(source.offsets[row])
+        length = np.asarray(source.offsets[row + 1]) - start
+        full = cells < length[:, None]
+        block = ids[here]
+        block[full] = source.ids[(start[:, None] + cells)[full]]
+        ids[here], lengths[here], second[here], gold[here] = block, length, source.second[row], source.gold[row]
+    return Batch(
+        ids=torch.from_numpy(ids),
+        lengths=torch.from_numpy(lengths),
+        second=torch.from_numpy(second),
+        task=torch.from_numpy(rows.task.astype(np.int64)),
+        gold=torch.from_numpy(gold),
+        weight=torch.from_numpy(weights[rows.task].astype(np.float32)),
+        row=torch.from_numpy(rows.row.astype(np.int64)),
+    )
+
+
+def in_order(
+    tokens: Tokens, task_index: int, batch: int, *, pad: int | None = None, sizes: Sequence[int] | None = None
+) -> Iterator[Batch]:
+    """Go through every row once, for evaluation: longest first, so that too little memory shows at once.
+
+    `Batch.row` says which rows they are. The last batch may be smaller.
+    """
+    sizes = sizes_up_to(tokens.max_length) if sizes is None else sizes
+    pad = tokens.pad if pad is None else pad
+    lengths = tokens.lengths
+    order = np.argsort(-lengths, kind="stable")
+    tasks, weights = [[tokens]] * (task_index + 1), np.ones(task_index + 1)
+    for start in range(0, len(order), batch):
+        row = order[start : start + batch]
+        rows = Rows(np.full(len(row), task_index), np.zeros_like(row), row, padded(int(lengths[row[0]]), sizes))
+        yield assemble(tasks, rows, weights, pad)
+
+
+def apportion(shares: Floats, total: int) -> NDArray[np.int64]:
+    """Share out a total by largest remainder, at least 1 each."""
+    # Rounding keeps the last bit of a platform's pow() from moving a unit.
+    targets = np.round(shares / shares.sum() * total, 6)
+    counts: NDArray[np.int64] = np.maximum(np.floor(targets), 1).astype(np.int64)
+    while missing := total - int(counts.sum()):
+        order = np.argsort(counts - targets, kind="stable")  # who is furthest below its target comes first
+        if missing > 0:
+            counts[order[:missing]] += 1
+        else:
+            rich = [index for index in order[::-1] if counts[index] > 1]
+            if not rich:
+                raise ValueError(f"{total} cannot be shared out among {len(shares)} tasks, at least 1 each")
+            counts[rich[:-missing]] -= 1
+    return counts
+
+
+class _Plan(NamedTuple):
+    """One epoch: the units of each batch, what they are padded to, and how many tokens they hold."""
+
+    units: Ints  # [steps, batch]
+    length: Ints  # [steps]
+    tokens: Ints  # [steps]
+
+
+class Batches:
+    """The training batches of several tasks; the batch at a step is a pure function of seed and step.
+
+    A task is given as one `Tokens`, or as two that hold both orders of its texts; then its rows count twice, and
+    each order is drawn equally often. An epoch has N draws, the rows of all tasks together, rounded up to whole
+    batches, so every batch is full. Task t gets a share ∝ |D_t|^power of them. Its draws walk through permutations of
+    its rows, and the walk goes on where the epoch before ended, so that rows are seen equally often, give or take one.
+
+    With `copies` (as in the BAM authors' code) the target mass m_t = N·|D_t|^power / Σ|D|^power is met by whole
+    copies and a weight: c_t = max(1, round(m_t / |D_t|)) copies of each set make up the epoch, and each row of the
+    task weighs m_t / (draws of t), scaled so that the mean weight of the epoch's rows is 1.
+
+    "mixed" shuffles all draws together, "one_task" keeps each batch to one task and shuffles the batches. Rows are
+    sorted by length inside windows of `window` batches, so that a batch's rows are about equally long.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[Sequence[Tokens]],
+        *,
+        batch: int,
+        seed: int,
+        mode: Literal["mixed", "one_task"] = "mixed",
+        sampling: Sampling | None = None,
+        window: int = 16,
+        pad: int | None = None,
+        weights: Sequence[float] | None = None,
+        sizes: Sequence[int] | None = None,
+    ) -> None:
+        for sources in tokens:
+            if not 1 <= len(sources) <= 2 or len({len(source) for source in sources}) != 1 or not len(sources[0]):
+                raise ValueError("a task needs rows, once or in both orders of the same rows")
+        sampling = sampling or Sampling()
+        everything = [source for sources in tokens for source in sources]
+        self.tokens, self.batch, self.seed, self.mode = tokens, batch, seed, mode
+        self.pad = everything[0].pad if pad is None else pad
+        self.window = window * batch  # in rows
+        self.sizes = sizes_up_to(max(source.max_length for source in everything)) if sizes is None else tuple(sizes)
+        self._rows = np.array([len(sources[0]) for sources in tokens])
+        self._units = np.array([len(sources) for sources in tokens]) * self._rows
+        # A unit is a row in one order; those of all tasks are numbered through, and `_starts` says where each begins.
+        self._starts = np.concatenate([[0], np.cumsum(self._units)])
+        self._lengths = np.concatenate([source.lengths.astype(np.uint16) for source in everything])
+        mass = self._units.astype(np.float64) ** sampling.power
+        mass *= self._units.sum() / mass.sum()
+        self.copies = np.maximum(1, np.rint(mass / self._units)).astype(np.int64) if sampling.copies else None
+        wanted = mass if self.copies is None else (self.copies * self._units).astype(np.float64)
+        self.draws = self._draws(wanted)
+        self.weights = np.ones(len(tokens)) if weights is None else np.array(weights, np.float64)
+        if sampling.copies:
+            self.weights = self.weights * (mass / mass.sum()) * self.draws.sum() / self.draws
+        self._plans: dict[int, _Plan] = {}
+
+    def _draws(self, wanted: Floats) -> NDArray[np.int64]:
+        """Return the rows drawn of each task in an epoch: whole batches in all, or of each task in "one_task"."""
+        batches = -(-round(float(wanted.sum())) // self.batch)
+        if self.mode == "mixed":
+            return apportion(wanted, batches * self.batch)
+        return apportion(wanted, max(batches, len(wanted))) * self.batch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of batches in an epoch."""
+        return int(self.draws.sum()) // self.batch
+
+    def __getitem__(self, step: int) -> Batch:
+        return assemble(self.tokens, self.rows(step), self.weights, self.pad)
+
+    def rows(self, step: int) -> Rows:
+        """Return the rows of a step, which may be any from 0 on."""
+        if step < 0:
+            raise IndexError(f"steps count from 0, not {step}")
+        epoch, index = divmod(step, self.steps_per_epoch)
+        plan = self._plan(epoch)
+        units = plan.units[index].astype(np.int64)
+        task = np.searchsorted(self._starts, units, side="right") - 1
+        source, row = np.divmod(units - self._starts[task], self._rows[task])
+        return Rows(task, source, row, int(plan.length[index]))
+
+    def padding_share(self, first: int, last: int) -> float:
+        """Return the share of padding among the cells of the steps from `first` up to, not including, `last`."""
+        first, cells, tokens = max(first, 0), 0, 0
+        steps = self.steps_per_epoch
+        for epoch in range(first // steps, -(-last // steps)):
+            plan = self._plan(epoch)
+            span = slice(max(first - epoch * steps, 0), min(last - epoch * steps, steps))
+            cells += int(plan.length[span].sum()) * self.batch
+            tokens += int(plan.tokens[span].sum())
+        return 1.0 - tokens / cells if cells else 0.0
+
+    def _plan(self, epoch: int) -> _Plan:
+        """Return an epoch's plan, keeping the last two: a plan costs seconds where there are millions of rows."""
+        plan = self._plans.get(epoch)
+        if plan is None:
+            plan = self._mixed(epoch) if self.mode == "mixed" else self._one_task(epoch)
+            self._plans = dict([*self._plans.items(), (epoch, plan)][-2:])
+        return plan
+
+    def _mixed(self, epoch: int) -> _Plan:
+        units = np.concatenate([self._walk(task, epoch) for task in range(len(self.draws))])
+        units = units[np.argsort(self._raw(_MIX, epoch, 0, len(units)), kind="stable")]
+        units = self._by_length(units)
+        window = np.arange(len(units)) // (self.window // self.batch)
+        return self._measure(units[np.lexsort((self._raw(_ORDER, epoch, 0, len(units)), window))])
+
+    def _one_task(self, epoch: int) -> _Plan:
+        units = np.concatenate([self._by_length(self._walk(task, epoch)) for task in range(len(self.draws))])
+        return self._measure(units[np.argsort(self._raw(_ORDER, epoch, 0, len(units)), kind="stable")])
+
+    def _walk(self, task: int, epoch: int) -> Ints:
+        """Return the units a task draws in an epoch: its next stretch through permutations of them."""
+        count, size = int(self.draws[task]), int(self._units[task])
+        block = size * max(1, _BLOCK // size)
+        position, end = epoch * count, (epoch + 1) * count
+        parts: list[Ints] = []
+        while position < end:
+            number, first = divmod(position, block)
+            keys = self._raw(_PASS, task, number, block).reshape(-1, size)
+            last = min(block, first + end - position)
+            parts.append(np.argsort(keys, axis=1, kind="stable").reshape(-1)[first:last].astype(self._dtype))
+            position += last - first
+        return np.concatenate(parts) + self._dtype(self._starts[task])
+
+    @property
+    def _dtype(self) -> type[np.integer[Any]]:
+        return np.int32 if self._starts[-1] < 2**31 else np.int64
+
+    def _raw(self, purpose: int, one: int, two: int, count: int) -> NDArray[np.uint64]:
+        """Return random bits of a stream of their own; numpy keeps raw bits the same across versions and machines."""
+        return np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(purpose, one, two))).random_raw(count)
+
+    def _by_length(self, units: Ints) -> Ints:
+        """Sort by length inside each window, and cut into batches [steps, batch]."""
+        whole = len(units) // self.window * self.window
+        blocks = [units[:whole].reshape(-1, self.window), units[whole:].reshape(1, -1)]
+        sorted_blocks = [
+            np.take_along_axis(block, np.argsort(self._lengths[block], axis=1, kind="stable"), axis=1).reshape(-1)
+            for block in blocks
+        ]
+        result: Ints = np.concatenate(sorted_blocks).reshape(-1, self.batch)
+        return result
+
+    def _measure(self, units: Ints) -> _Plan:
+        """Work out what each batch is padded to."""
+        lengths = self._lengths[units]
+        longest = lengths.max(axis=1)
+        table = np.array([padded(length, self.sizes) for length in range(int(longest.max()) + 1)])
+        return _Plan(units, table[longest], lengths.sum(axis=1, dtype=np.int64))

@@ -1,0 +1,87 @@
+"""Embedded demo data: a small support-inbox world of five tasks, made from a seed; for trying out, not for benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from understill.data.demo import answer, follows, mood, queue, similar
+from understill.data.demo.fill import SPLITS, Columns, Dice
+from understill.errors import UserError, nearest
+from understill.tasks import Task
+
+#: Rows that are made together; row i is a pure function of seed, task, split and its block, i // BLOCK.
+BLOCK = 2048
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Task("mood", "classification", ("message",), "label", mood.LABELS),
+        Task("queue", "classification", ("message",), "label", queue.LABELS, metrics=("accuracy", "macro_f1")),
+        Task("follows", "classification", ("ticket", "statement"), "label", follows.LABELS),
+        Task("similar", "regression", ("first", "second"), "label", range=(0.0, 5.0), symmetric=True),
+        Task("answer", "ranking", ("question", "answer"), "label"),
+    )
+}
+
+_MAKERS: dict[str, Callable[[Dice], Columns]] = {
+    "mood": mood.make,
+    "queue": queue.make,
+    "follows": follows.make,
+    "similar": similar.make,
+    "answer": answer.make,
+}
+
+
+def splits(rows: int) -> dict[str, int]:
+    """Say how many rows each split has beside this many training rows."""
+    held_out = max(200, min(rows // 4, 10_000))
+    return {"train": rows, "dev": held_out, "test": held_out, "unlabelled": 4 * rows}
+
+
+def batches(name: str, split: str, rows: int, seed: int, size: int = 8192) -> Iterator[pa.RecordBatch]:
+    """Make the first `rows` rows of a split, `size` at a time; memory does not grow with `rows`.
+
+    The columns are the task's texts and "label" (none in the unlabelled split), and "group" for ranking.
+    """
+    for known, asked in ((TASKS, name), (SPLITS, split)):
+        if asked not in known:
+            raise UserError(f'the demo data has no "{asked}": {nearest(asked, known)}')
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for start in range(0, rows, BLOCK):
+        waiting.append(block(name, split, seed, start // BLOCK, min(BLOCK, rows - start)))
+        count += waiting[-1].num_rows
+        while count >= size or (count and start + BLOCK >= rows):
+            joined = pa.concat_batches(waiting)
+            yield joined.slice(0, size)
+            waiting = [joined.slice(size)]
+            count = waiting[0].num_rows
+
+
+def block(name: str, split: str, seed: int, number: int, rows: int = BLOCK) -> pa.RecordBatch:
+    """Make one block alone, cut to its first `rows` rows."""
+    task = TASKS[name]
+    columns = _MAKERS[name](Dice.of(seed, name, split, number, BLOCK))
+    if task.kind == "ranking":
+        columns["group"] = [
+            f"{split}-{group}" for group in (columns["group"] + number * (BLOCK // answer.GROUP)).tolist()
+        ]
+        _complete(columns, rows)
+    kept = [*task.text, *(["group"] if task.kind == "ranking" else []), *([] if split == "unlabelled" else ["label"])]
+    score = pa.float64() if task.kind == "regression" else pa.string()
+    arrays = [pa.array(columns[key][:rows], score if key == "label" else pa.string()) for key in kept]
+    return pa.RecordBatch.from_arrays(arrays, names=kept)
+
+
+def _complete(columns: Columns, rows: int) -> None:
+    """Make sure that a group cut short at the end keeps its right answer, by moving that to its first place."""
+    begin = rows - rows % answer.GROUP
+    if begin == rows:
+        return
+    right = begin + int(np.argmax(columns["label"][begin : begin + answer.GROUP] == "1"))
+    for key in ("answer", "label"):
+        values = columns[key]
+        values[begin], values[right] = values[right], values[begin]

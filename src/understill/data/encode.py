@@ -1,0 +1,98 @@
+"""From rows of text to token ids and gold: exactly what the tokeniser's own call gives, without its traps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from understill.errors import DataError, Problem, UserError
+from understill.tasks import Task
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+
+def unbounded(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+    """Return a copy of the fast tokeniser that neither pads nor truncates; the caller's own stays as it is."""
+    from tokenizers import Tokenizer
+
+    if not getattr(tokenizer, "is_fast", False):
+        name = type(tokenizer).__name__
+        raise UserError(f"{name} is not a fast tokeniser; use an encoder that comes with tokenizer.json")
+    backend: Tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_padding()
+    backend.no_truncation()
+    backend.encode_special_tokens = bool(getattr(tokenizer, "split_special_tokens", False))
+    return backend
+
+
+def texts_of(block: pa.RecordBatch, swapped: bool) -> list[Any]:
+    """Return what the tokeniser reads: a string for a row with one text, a pair for a row with two."""
+    first: list[Any] = block.column("text1").to_pylist()
+    if "text2" not in block.schema.names:
+        return first
+    rows = zip(first, block.column("text2").to_pylist(), strict=True)
+    return [one if two is None else (two, one) if swapped else (one, two) for one, two in rows]
+
+
+def closing(backend: Tokenizer) -> int:
+    """Count the special tokens that follow a second text."""
+    sequences = backend.encode("a", "a").sequence_ids
+    return sequences[::-1].index(1) if 1 in sequences else 0
+
+
+def cut(encoding: Encoding, max_length: int, side: str, tail: int) -> tuple[list[int], int]:
+    """Return a row's ids, truncated longest first, and where its second text begins.
+
+    The library's own truncation is not used: it also makes all combinations of the pieces it cuts off two long texts,
+    and a pair of long documents would take gigabytes. Where the second text begins is told by sequence ids, because
+    types are all 0 in RoBERTa's kind.
+    """
+    ids = encoding.ids
+    if encoding.n_sequences < 2 and len(ids) <= max_length:
+        return ids, len(ids)
+    sequences = encoding.sequence_ids
+    if len(ids) > max_length:
+        first, second = sequences.count(0), sequences.count(1)
+        room = max(0, max_length - (len(ids) - first - second))
+        short = min(first, second, room // 2)
+        kept = (room - short, short) if first > second else (short, room - short)
+        places = _keep(sequences, 0, kept[0], side) | _keep(sequences, 1, kept[1], side)
+        chosen = [place for place, sequence in enumerate(sequences) if sequence is None or place in places]
+        ids, sequences = [ids[place] for place in chosen], [sequences[place] for place in chosen]
+    if encoding.n_sequences < 2:
+        return ids, len(ids)
+    # A second text may come out empty (of control characters, say). Then this is where it would have begun, so that
+    # types made from it are still the tokeniser's.
+    return ids, sequences.index(1) if 1 in sequences else len(ids) - tail
+
+
+def _keep(sequences: list[int | None], which: int, count: int, side: str) -> set[int]:
+    """Return the places of a text's first tokens, or of its last where truncation is on the left."""
+    if which not in sequences:
+        return set()
+    start = sequences.index(which)  # the tokens of a text are next to each other
+    if side == "left":
+        start += sequences.count(which) - count
+    return set(range(start, start + count))
+
+
+def gold_of(block: pa.RecordBatch, task: Task) -> NDArray[np.float32]:
+    """Return the class index by the label's name, or the score as it is; NaN where there is none."""
+    if "label" not in block.schema.names:
+        return np.full(block.num_rows, np.nan, np.float32)
+    label = block.column("label")
+    if task.kind == "classification" and not pa.types.is_null(label.type):
+        known = pc.index_in(label, value_set=pa.array(task.labels, label.type))
+        strange = pc.unique(label.filter(pc.and_(pc.is_null(known), pc.is_valid(label)))).to_pylist()
+        if strange:
+            names = ", ".join(f'"{name}"' for name in task.labels)
+            faults = [Problem(task.name, f'"{name}" is not one of its labels', f"they are {names}") for name in strange]
+            raise DataError(f"{task.name}: labels the task does not know", faults)
+        label = known
+    return np.asarray(label.cast(pa.float32()).fill_null(float("nan")).to_numpy(zero_copy_only=False), np.float32)

@@ -1,0 +1,222 @@
+"""Load the tasks of a recipe: find out what each name means, and return its checked data."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from understill.data import glue
+from understill.data.check import BadRows
+from understill.data.normal import Plan, Progress, normalise
+from understill.data.read import BadFile, find_files
+from understill.data.source import Source, from_demo, from_files
+from understill.data.taskdata import TaskData, overlap
+from understill.errors import Problem, UserError, nearest
+from understill.recipe import Recipe, TaskSpec
+from understill.tasks import GLUE, METRICS, Task
+
+log = logging.getLogger(__name__)
+
+#: The share of train that is held out where the user gives no dev data.
+HOLD_OUT = 0.1
+
+
+@dataclass(frozen=True)
+class LoadedTask:
+    """A task with its labels known, its splits, and how many rows of each dev split are also in train."""
+
+    task: Task
+    splits: dict[str, TaskData]
+    overlap: dict[str, int]
+
+
+def load_tasks(recipe: Recipe, cache: Path, progress: Progress | None = None) -> dict[str, LoadedTask]:
+    """Read and check all data of a recipe; everything that is wrong with it is raised together."""
+    plans = resolve(recipe)
+    bad = BadRows()
+    skip = recipe.data.on_bad_row == "skip"
+    found: dict[str, dict[str, TaskData]] = {}
+    for plan in plans:
+        with _collecting(bad.files):
+            found[plan.task.name] = normalise(plan, cache, skip, bad, progress)
+    bad.raise_if_any()
+    return {name: _loaded(splits) for name, splits in found.items()}
+
+
+def _loaded(splits: dict[str, TaskData]) -> LoadedTask:
+    task = next(iter(splits.values())).task
+    shared: dict[str, int] = {}
+    if "train" in splits:
+        for name, data in splits.items():
+            if name.startswith("dev"):
+                shared[name] = overlap(splits["train"], data)
+                if shared[name]:
+                    counts = f"{shared[name]:,} of {data.rows:,}"
+                    what = "rows are also in train, which flatters its scores"
+                    log.warning("%s/%s: %s %s", task.name, name, counts, what)
+    return LoadedTask(task, splits, shared)
+
+
+@contextmanager
+def _collecting(problems: list[Problem]) -> Iterator[None]:
+    """Add what is wrong with a file to the problems and go on."""
+    try:
+        yield
+    except BadFile as error:
+        problems.append(error.problem)
+
+
+def resolve(recipe: Recipe) -> list[Plan]:
+    """Find out what every task of the recipe is and where its rows are; all problems are raised together."""
+    bad = BadRows()
+    plans = []
+    for name, spec in recipe.tasks.items():
+        with _collecting(bad.files):
+            plans.append(_own(name, spec, recipe, bad.files) if spec.own else _named(name, spec, recipe))
+    bad.raise_if_any()
+    return plans
+
+
+# The user's own tasks -------------------------------------------------------------------------------------------------
+
+
+def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> Plan:
+    """Plan a task of the user's own files or of a hub dataset."""
+    _check_own(name, spec)
+    task = Task(
+        name=name,
+        kind=spec.kind or "classification",
+        text=spec.text,
+        label=spec.label,
+        labels=spec.labels,
+        range=spec.range,
+        metrics=spec.metrics,
+        symmetric=spec.symmetric,
+    )
+    make = _hub_source(spec, recipe) if spec.hub else _file_source(recipe)
+    wanted: dict[str, tuple[str, ...]] = {"train": spec.train, "test": spec.test}
+    if isinstance(spec.dev, tuple):
+        wanted["dev"] = spec.dev
+    splits = {}
+    for split, names in wanted.items():
+        if names:
+            with _collecting(problems):
+                splits[split] = make(names, task, split == "test")
+    share = spec.dev if isinstance(spec.dev, float) else HOLD_OUT
+    return Plan(task, splits, None if wanted.get("dev") else share, spec.rows)
+
+
+def _check_own(name: str, spec: TaskSpec) -> None:
+    """Refuse settings that contradict each other."""
+    place = f"tasks.{name}"
+    if spec.kind == "ranking":
+        raise _no_ranking(name)
+    if spec.kind == "regression" and spec.labels:
+        raise BadFile(place, "a regression task has scores, not labels", "leave labels out, or make it classification")
+    if spec.kind != "regression" and spec.range:
+        raise BadFile(place, "range is for scores", "leave it out, or set kind: regression")
+    if len(spec.labels) == 1:
+        raise BadFile(place, f'"{spec.labels[0]}" is the only label; there is nothing to learn', "name two or more")
+    if len(set(spec.labels)) < len(spec.labels):
+        raise BadFile(place, "a label is named twice", "name each once")
+    if spec.label in spec.text or len(set(spec.text)) < len(spec.text):
+        raise BadFile(place, "text and label name the same column twice", "each needs a column of its own")
+
+
+def _file_source(recipe: Recipe) -> Callable[[tuple[str, ...], Task, bool], Source]:
+    def make(names: tuple[str, ...], task: Task, gold_optional: bool) -> Source:
+        return from_files(find_files(names, recipe.roots()), task, gold_optional)
+
+    return make
+
+
+def _hub_source(spec: TaskSpec, recipe: Recipe) -> Callable[[tuple[str, ...], Task, bool], Source]:
+    from understill.data import hub
+
+    assert spec.hub is not None
+    local = recipe.find(spec.hub.dataset)
+    dataset = str(local) if local.is_dir() else spec.hub.dataset
+    where = hub.Dataset(dataset, spec.hub.config, spec.hub.revision)
+
+    def make(names: tuple[str, ...], task: Task, gold_optional: bool) -> Source:
+        return hub.source(where, names, task, gold_optional)
+
+    return make
+
+
+# Named tasks: the demo's and GLUE's ----------------------------------------------------------------------------------
+
+
+def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
+    """Plan a task that is known by name."""
+    given = [key for key in ("dev", "test", "text", "label", "kind", "labels", "range") if getattr(spec, key)]
+    demos = _demo_tasks()
+    known = name in demos or name in GLUE
+    if given and known:
+        fix = "leave it out, or give train too, to make this a task of your own"
+        raise BadFile(f"tasks.{name}.{given[0]}", f"{name} is a known task, which has its own {given[0]}", fix)
+    if given:
+        raise BadFile(f"tasks.{name}", "a task of your own needs train, text and label", "name its training file")
+    if recipe.data.demo is not None and name in demos:
+        task, rows, seed = demos[name], recipe.data.demo.rows, recipe.data.demo.seed
+        if task.kind == "ranking":
+            raise _no_ranking(name)
+        splits = {split: from_demo(task, split, rows, seed) for split in ("train", "dev", "test")}
+        return Plan(_changed(task, spec), splits, rows=spec.rows)
+    if recipe.data.glue is not None and name in GLUE:
+        return _glue(name, spec, recipe, recipe.data.glue)
+    raise _unknown(name, recipe, demos)
+
+
+def _demo_tasks() -> dict[str, Task]:
+    from understill.data import demo
+
+    return demo.TASKS
+
+
+def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> Plan:
+    folder = recipe.find(place)
+    if not folder.is_dir():
+        raise BadFile("data.glue", f"there is no folder {place}", "name the folder that holds CoLA, SST-2 and so on")
+    task = GLUE[name].task
+    if task.head != name and task.head not in recipe.tasks:
+        raise BadFile(f"tasks.{name}", f"{name} is answered by the head of {task.head}", f"add {task.head} to tasks")
+    task = _changed(task, spec)
+    splits = glue.find(folder, name)
+    for split in GLUE[name].counts:
+        if split in ("train", "dev") and split not in splits:
+            wanted = f"{GLUE[name].folder}/{split}.parquet or .tsv"
+            raise BadFile(f"tasks.{name}", f"{folder} has no {split} data of {name}", f"put {wanted} there")
+    return Plan(task, splits, rows=spec.rows, empty_text=True)
+
+
+def _changed(task: Task, spec: TaskSpec) -> Task:
+    """Return a known task with what the recipe changes about it."""
+    for metric in spec.metrics:
+        if metric not in METRICS[task.kind]:
+            fix = nearest(metric, METRICS[task.kind])
+            raise BadFile(f"tasks.{task.name}.metrics", f'"{metric}" is no metric for {task.kind}', fix)
+    symmetric = spec.symmetric if "symmetric" in spec.model_fields_set else task.symmetric
+    if symmetric and not task.pair:
+        raise BadFile(f"tasks.{task.name}.symmetric", "only a task with two texts can be symmetric", "leave it out")
+    return replace(task, metrics=spec.metrics or task.metrics, symmetric=symmetric)
+
+
+def _no_ranking(name: str) -> BadFile:
+    return BadFile(f"tasks.{name}", "ranking tasks cannot be trained yet", "leave it out, or make it classification")
+
+
+def _unknown(name: str, recipe: Recipe, demos: dict[str, Task]) -> UserError:
+    """Say what a name that leads nowhere probably means."""
+    if name in GLUE:
+        return BadFile(f"tasks.{name}", f"{name} is a GLUE task", "set data.glue to the folder that holds it")
+    if name in demos:
+        return BadFile(f"tasks.{name}", f"{name} is a task of the demo data", "set data.demo: true")
+    there = [*(demos if recipe.data.demo else ()), *(GLUE if recipe.data.glue else ())] or [*demos, *GLUE]
+    fix = nearest(name, there)
+    if not fix.startswith("did you mean"):
+        fix = f"give train, text and label for a task of your own, or use one of: {', '.join(there)}"
+    return BadFile(f"tasks.{name}", f'there is no task "{name}"', fix)

@@ -1,0 +1,206 @@
+"""Normalise: read the rows of a task once, check them, and keep them in the cache."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from understill.data.check import BadRows, Check, Fault, Rules, label_names
+from understill.data.read import BadFile, Row, readable
+from understill.data.source import Source
+from understill.data.taskdata import FORMAT, Sample, Store, TaskData, Writer, held_out
+from understill.errors import Problem
+from understill.recipe import fingerprint
+from understill.tasks import Task
+
+log = logging.getLogger(__name__)
+Progress = Callable[[str, int], None]
+REPORT_EVERY = 8192
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One task as the recipe wants it: what it is and where its splits come from."""
+
+    task: Task  # labels and range as given; empty where train shall tell
+    splits: dict[str, Source]
+    hold_out: float | None = None  # the share of train that becomes dev
+    rows: int | None = None  # use only so many training rows
+    empty_text: bool = False
+
+    def needs_gold(self, split: str) -> bool:
+        """Say whether every row of a split must have a label: not in tests, nor in diagnostic sets."""
+        return split in ("train", "dev", "dev_mismatched") and self.task.head == self.task.name
+
+
+@dataclass
+class Pass:
+    """One reading of a source: the stores it fills, how it deals rows out, and what it has found."""
+
+    plan: Plan
+    split: str
+    stores: dict[str, Store]  # train, and dev where it is held out; else the one split
+    rules: Rules
+    skip: bool
+    bad: BadRows
+    progress: Progress | None = None
+    rejected: int = 0
+    found: dict[str, Any] = field(default_factory=dict)  # labels and range
+
+    def run(self) -> bool:
+        """Read, check and write; return whether the splits are now whole in the cache."""
+        trouble, files = self.bad.total + len(self.bad.files), len(self.bad.files)
+        check = Check(self.plan.task, self.rules)
+        work = {name: store.start() for name, store in self.stores.items()}
+        try:
+            rows = self._write(check, work)
+            if self.bad.total + len(self.bad.files) == trouble:
+                try:
+                    self._conclude(check, rows)
+                except Fault as fault:
+                    self.bad.files.append(Problem(f"tasks.{self.plan.task.name}", fault.what, fault.fix))
+            elif len(self.bad.files) == files:  # enough to check the other splits against; a file short, it is not
+                self.found = {"labels": sorted(check.labels)}
+            if self.bad.total + len(self.bad.files) > trouble:
+                return False
+            for name, store in self.stores.items():
+                rejected = self.rejected if name == self.split else 0
+                store.finish({"split": name, "rows": rows[name], "rejected": rejected, **self.found})
+            return True
+        finally:
+            for store in self.stores.values():
+                store.drop()
+
+    def _write(self, check: Check, work: dict[str, Path]) -> dict[str, int]:
+        """Deal all rows out to the splits' files, and return how many each has got."""
+        task = self.plan.task
+        limit = self.plan.rows if self.split == "train" else None
+        names = {name: folder / ("all.arrow" if limit else "data.arrow") for name, folder in work.items()}
+        samples = {name: Sample(limit) for name in work} if limit else {}
+        with ExitStack() as stack:
+            writers = {name: Writer(path, task) for name, path in names.items()}
+            for writer in writers.values():
+                stack.callback(writer.close)
+            rejects = work[self.split] / "rejects.jsonl"
+            self._deal(check, writers, samples, rejects)
+        rows = {name: writer.rows for name, writer in writers.items()}
+        for name, sample in samples.items():
+            rows[name] = sample.choose(names[name], work[name] / "data.arrow", task)
+            names[name].unlink()
+        return rows
+
+    def _deal(self, check: Check, writers: dict[str, Writer], samples: dict[str, Sample], rejects: Path) -> None:
+        share = self.plan.hold_out if "dev" in writers and self.split == "train" else None
+        writer, sample, count = writers[self.split], samples.get(self.split), 0
+        what = f"{self.plan.task.name}/{self.split}"
+        for place, rows in self.plan.splits[self.split].parts():
+            try:
+                for row in rows:
+                    count += 1
+                    if self.progress and count % REPORT_EVERY == 0:
+                        self.progress(what, count)
+                    try:
+                        if row.fault:
+                            raise Fault(row.fault)
+                        name, texts, gold = check(row.values)
+                    except Fault as fault:
+                        self._reject(place(row.number), row, fault, rejects)
+                        continue
+                    if share is not None:
+                        side = "dev" if held_out(name, share) else "train"
+                        writer, sample = writers[side], samples.get(side)
+                    if sample is None or sample.wants(name):
+                        writer.add(name, texts, gold)
+            except BadFile as error:
+                self.bad.files.append(error.problem)
+        if self.progress:
+            self.progress(what, count)
+
+    def _reject(self, place: str, row: Row, fault: Fault, rejects: Path) -> None:
+        """Note a bad row, in the rejects file or for the message."""
+        if not self.skip:
+            self.bad.add(place, fault)
+            return
+        self.rejected += 1
+        values = [readable(value) if isinstance(value, str) else value for value in row.values]
+        text = json.dumps({"place": place, "reason": fault.what, "values": values}, ensure_ascii=False, default=str)
+        with rejects.open("ab") as file:
+            file.write(text.encode("utf-8", "replace") + b"\n")
+
+    def _conclude(self, check: Check, rows: dict[str, int]) -> None:
+        """Work out labels and range from what was read, and refuse splits that hold nothing."""
+        task, total = self.plan.task, sum(rows.values())
+        if not total:
+            raise Fault(f"no row of {self.split} can be used")
+        self.found = {"labels": list(task.labels), "range": list(task.range) if task.range else None}
+        if self.split != "train":
+            return
+        if task.kind == "classification" and not task.labels:
+            self.found["labels"] = list(label_names(check, check.gold))
+        if task.kind == "regression" and not task.range:
+            if check.low == check.high:
+                raise Fault(f"every row has the score {check.low:g}; there is nothing to learn")
+            self.found["range"] = [check.low, check.high]
+        held = f"holding out {self.plan.hold_out:g} of {total:,} rows leaves" if self.plan.hold_out else ""
+        if "dev" in rows and not rows["dev"]:
+            raise Fault(f"{held} dev empty", "give dev a file, or a larger share such as 0.3")
+        if not rows["train"]:
+            raise Fault(f"{held} train empty", "give dev a file, or a smaller share")
+
+
+def normalise(plan: Plan, cache: Path, skip: bool, bad: BadRows, progress: Progress | None) -> dict[str, TaskData]:
+    """Return all splits of a task, from the cache where they are there; what is wrong is added to the bad rows."""
+    task, done = plan.task, {}
+    for split in sorted(plan.splits, key=lambda name: (name != "train", name)):
+        names = ["train", "dev"] if split == "train" and plan.hold_out else [split]
+        facts_of = _facts(plan, task, split)
+        stores = {name: Store(cache, fingerprint({**facts_of, "split": name})) for name in names}
+        facts = {name: store.read() for name, store in stores.items()}
+        fresh = any(fact is None or (fact["rejected"] and not skip) for fact in facts.values())
+        found: dict[str, Any] = facts[split] or {}
+        if fresh:
+            known = frozenset(task.labels) if task.labels else None
+            rules = Rules(plan.needs_gold(split), known, plan.task.range, plan.empty_text)
+            reading = Pass(replace(plan, task=task), split, stores, rules, skip, bad, progress)
+            whole = reading.run()
+            found = reading.found
+            facts = {name: store.read() for name, store in stores.items()} if whole else {}
+        if split == "train":
+            task = _filled(task, found)
+        for name, fact in facts.items():
+            if fact is not None:
+                store = stores[name]
+                done[name] = TaskData(task, name, store.path, store.fingerprint, fact["rows"], fact["rejected"])
+                if fact["rejected"]:
+                    count = f"{fact['rejected']:,}"
+                    log.warning("%s/%s: %s bad rows left out, listed in %s", task.name, name, count, store.rejects)
+    return done
+
+
+def _filled(task: Task, found: dict[str, Any]) -> Task:
+    """Return the task with the labels and range that train has shown."""
+    labels = task.labels or tuple(found.get("labels") or ())
+    return replace(task, labels=labels, range=task.range or tuple(found.get("range") or ()) or None)
+
+
+def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
+    """Return everything that determines the content of one split; `task` has the labels that train has shown."""
+    return {
+        "format": FORMAT,
+        "task": task.name,
+        "kind": task.kind,
+        "text": list(task.text),
+        "label": task.label,
+        "labels": list(task.labels),
+        "range": list(plan.task.range) if plan.task.range else None,
+        "source": plan.splits[split].identity(),
+        "hold_out": plan.hold_out if split == "train" else None,
+        "rows": plan.rows if split == "train" else None,
+        "needs_gold": plan.needs_gold(split),
+        "empty_text": plan.empty_text,
+    }

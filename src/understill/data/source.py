@@ -1,0 +1,76 @@
+"""Sources: where the rows of a split come from, and what determines them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from understill.data.read import BadFile, File, Row, batch_rows, read_rows
+from understill.tasks import Task
+
+#: One file of a source: how to name the place of a row, and the rows as (text, [text,] gold).
+Part = tuple[Callable[[int], str], Iterator[Row]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The rows of one split: plain values that determine them, and a way to read them file by file."""
+
+    identity: Callable[[], Any]
+    parts: Callable[[], Iterator[Part]]
+
+
+def digest_file(path: Path) -> str:
+    """Return the digest of a file's content."""
+    digest = blake2b(digest_size=16)
+    try:
+        with path.open("rb", buffering=0) as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise BadFile(str(path), f"cannot be read: {error.strerror or error}") from None
+    return digest.hexdigest()
+
+
+def from_files(files: Sequence[File], task: Task, gold_optional: bool) -> Source:
+    """Take the user's files, by the task's column names."""
+    columns = [*task.text, task.label or "label"]
+    optional = columns[-1:] if gold_optional else ()
+
+    def identity() -> Any:
+        return [[file.format, file.codec or "", digest_file(file.path)] for file in files]
+
+    def parts() -> Iterator[Part]:
+        for file in files:
+            yield file.place, read_rows(file, columns, optional)
+
+    return Source(identity, parts)
+
+
+def from_demo(task: Task, split: str, rows: int, seed: int) -> Source:
+    """Take the embedded demo data of so many training rows."""
+    from understill.data import demo
+
+    columns = [*task.text, "label"]
+    count = demo.splits(rows)[split]
+
+    def identity() -> Any:
+        # The generator is code: when it changes, so do its rows.
+        here = Path(demo.__file__)
+        files = here.parent.glob("*.py") if here.name == "__init__.py" else [here]
+        code = [digest_file(path) for path in sorted(files)]
+        return {"demo": task.name, "split": split, "rows": count, "seed": seed, "code": code}
+
+    def numbered() -> Iterator[Row]:
+        before = 0
+        for batch in demo.batches(task.name, split, count, seed):
+            yield from batch_rows(batch, columns, before)
+            before += batch.num_rows
+
+    def parts() -> Iterator[Part]:
+        yield (lambda number: f"demo {task.name} {split}:row {number}"), numbered()
+
+    return Source(identity, parts)

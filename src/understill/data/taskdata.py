@@ -1,0 +1,236 @@
+"""TaskData: one split of a task as a checked, memory-mapped Arrow file with stable ids."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from understill.data.check import row_id
+from understill.tasks import Task
+
+__all__ = ["Sample", "Store", "TaskData", "Writer", "held_out", "id_keys", "overlap", "row_id"]
+
+#: Changes when the form of the files or the meaning of an id changes, so that old caches are not taken for new ones.
+FORMAT = 1
+BATCH = 8192
+#: Batches are also cut at this many characters, far below the 2 GiB an Arrow string column can hold.
+BATCH_CHARACTERS = 1 << 26
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """One split of one task, ready to be tokenised."""
+
+    task: Task
+    split: str
+    path: Path  # Arrow IPC file: id, text1, text2 (pairs only), label (a string or a float64; null where there is none)
+    fingerprint: str
+    rows: int
+    rejected: int = 0  # bad rows that were left out
+
+    def table(self) -> Any:
+        """Return the whole split, memory-mapped: what is not touched takes no memory."""
+        with pa.memory_map(str(self.path)) as source:
+            return pa.ipc.open_file(source).read_all()
+
+    def batches(self, size: int = BATCH) -> Iterator[Any]:
+        """Yield record batches of at most so many rows, in order."""
+        with pa.memory_map(str(self.path)) as source:
+            reader = pa.ipc.open_file(source)
+            for index in range(reader.num_record_batches):
+                batch = reader.get_batch(index)
+                for start in range(0, batch.num_rows, size):
+                    yield batch.slice(start, size)
+
+
+def schema(task: Task) -> Any:
+    """Return the columns of a task's data."""
+    texts = [(f"text{number}", pa.string()) for number in range(1, len(task.text) + 1)]
+    label = pa.float64() if task.kind == "regression" else pa.string()
+    return pa.schema([("id", pa.string()), *texts, ("label", label)])
+
+
+class Writer:
+    """Writes checked rows to an Arrow file, batch by batch."""
+
+    def __init__(self, path: Path, task: Task) -> None:
+        self.rows = 0
+        self._schema = schema(task)
+        self._file = pa.OSFile(str(path), "wb")
+        self._out = pa.ipc.new_file(self._file, self._schema)
+        self._waiting: list[tuple[Any, ...]] = []
+        self._characters = 0
+
+    def add(self, name: str, texts: list[str], gold: str | float | None) -> None:
+        """Add one row."""
+        self._waiting.append((name, *texts, gold))
+        self.rows += 1
+        for text in texts:
+            self._characters += len(text)
+        if len(self._waiting) >= BATCH or self._characters >= BATCH_CHARACTERS:
+            self._flush()
+
+    def add_batch(self, batch: Any) -> None:
+        """Add rows that already have this form."""
+        self._flush()
+        self.rows += batch.num_rows
+        self._out.write_batch(batch)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            columns = zip(zip(*self._waiting, strict=True), self._schema, strict=True)
+            arrays = [pa.array(values, part.type) for values, part in columns]
+            self._out.write_batch(pa.record_batch(arrays, schema=self._schema))
+            self._waiting = []
+            self._characters = 0
+
+    def close(self) -> None:
+        """Write what is left and the footer."""
+        self._flush()
+        self._out.close()
+        self._file.close()
+
+
+@dataclass
+class Store:
+    """The folder of one split in the cache: either whole under its name, or not there."""
+
+    cache: Path
+    fingerprint: str
+    _work: Path | None = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """Where the finished split lies."""
+        return self.cache / f"data-{self.fingerprint}"
+
+    @property
+    def path(self) -> Path:
+        """The Arrow file of the finished split."""
+        return self.folder / "data.arrow"
+
+    @property
+    def rejects(self) -> Path:
+        """The bad rows that were left out."""
+        return self.folder / "rejects.jsonl"
+
+    def read(self) -> dict[str, Any] | None:
+        """Return what is known about a finished split, or None where there is no whole one."""
+        try:
+            facts: dict[str, Any] = json.loads((self.folder / "data.json").read_text(encoding="utf-8"))
+            if self.path.stat().st_size != facts["bytes"]:
+                return None
+            with pa.memory_map(str(self.path)) as source:
+                pa.ipc.open_file(source)
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+            return None
+        return facts
+
+    def start(self) -> Path:
+        """Return a folder to write in; it becomes the split only when `finish` renames it."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        self._work = Path(tempfile.mkdtemp(prefix=f".data-{self.fingerprint}-", dir=self.cache))
+        return self._work
+
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Give the written folder its name, in one step."""
+        assert self._work is not None
+        data = self._work / "data.arrow"
+        with data.open("rb+") as file:
+            os.fsync(file.fileno())
+        facts = {**facts, "bytes": data.stat().st_size, "format": FORMAT}
+        (self._work / "data.json").write_text(json.dumps(facts, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        self._work.chmod(0o755)
+        if self.folder.exists() and self.read() is None:
+            shutil.rmtree(self.folder)
+        try:
+            self._work.rename(self.folder)
+        except OSError:  # another process has just finished the same rows
+            if self.read() is None:
+                raise
+            self.drop()
+        self._work = None
+
+    def drop(self) -> None:
+        """Throw away what was started."""
+        if self._work is not None:
+            shutil.rmtree(self._work, ignore_errors=True)
+            self._work = None
+
+
+def id_keys(ids: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return the last 64 bits of each id of an Arrow string column, as numbers."""
+    parts = [ids] if isinstance(ids, pa.Array) else ids.chunks
+    keys = [np.zeros(0, np.uint64)]
+    for part in parts:
+        if len(part):
+            text = np.frombuffer(part.buffers()[2], np.uint8, len(part) * 24, part.offset * 24).reshape(-1, 24)[:, 8:]
+            nibbles = np.where(text > 57, text - 87, text - 48).astype(np.uint8)  # "a" is 97, "0" is 48
+            octets = (nibbles[:, 0::2] << 4) | nibbles[:, 1::2]
+            keys.append(np.ascontiguousarray(octets).view(">u8").ravel().astype(np.uint64))
+    return np.concatenate(keys)
+
+
+def held_out(name: str, share: float) -> bool:
+    """Say whether the row of this id belongs to the held-out part; the same text always falls on the same side."""
+    return int(name[:8], 16) < share * 2**32
+
+
+class Sample:
+    """A fair sample of n rows out of a stream: those whose ids hash lowest, in memory that grows with n alone."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._keys = array("Q")
+        self._bar = 2**64
+
+    def wants(self, name: str) -> bool:
+        """Say whether a row may still be among the chosen; some that are wanted early are dropped by `choose`."""
+        key = int(name[8:], 16)
+        if key > self._bar:
+            return False
+        self._keys.append(key)
+        if len(self._keys) >= 2 * self.count + BATCH:
+            lowest = np.partition(np.frombuffer(self._keys, np.uint64), self.count - 1)[: self.count]
+            self._keys = array("Q", lowest.tobytes())
+            self._bar = int(lowest.max())
+        return True
+
+    def choose(self, data: Path, out: Path, task: Task) -> int:
+        """Copy the chosen rows of the wanted ones, in their order, and return how many there are."""
+        with pa.memory_map(str(data)) as source:
+            reader = pa.ipc.open_file(source)
+            batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+            keys = np.concatenate([np.zeros(0, np.uint64), *(id_keys(batch.column("id")) for batch in batches)])
+            keep = np.zeros(len(keys), bool)
+            keep[np.argsort(keys, kind="stable")[: self.count]] = True
+            writer = Writer(out, task)
+            done = 0
+            for batch in batches:
+                writer.add_batch(batch.filter(pa.array(keep[done : done + batch.num_rows])))
+                done += batch.num_rows
+            writer.close()
+        return writer.rows
+
+
+def overlap(train: TaskData, other: TaskData) -> int:
+    """Count the rows of a split whose texts are also in train."""
+    known = np.sort(id_keys(train.table().column("id")))
+    if not len(known):
+        return 0
+    count = 0
+    for batch in other.batches():
+        keys = id_keys(batch.column("id"))
+        places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        count += int((known[places] == keys).sum())
+    return count

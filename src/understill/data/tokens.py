@@ -1,0 +1,329 @@
+"""Token ids, made once per data set and tokeniser, and kept as memory-mapped arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import os
+import shutil
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from understill.data.encode import closing, cut, gold_of, texts_of, unbounded
+from understill.errors import UserError
+from understill.recipe import fingerprint as digest
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    from understill.data.taskdata import TaskData
+
+log = logging.getLogger(__name__)
+
+#: Goes up whenever the files change their meaning, so that old caches are not read.
+FORMAT = 1
+#: Rows and bytes of text handed to the tokeniser at once; together they bound the memory a build takes.
+BLOCK_ROWS = 4096
+BLOCK_BYTES = 2 << 20
+#: Seconds without a write after which a half-written folder is taken for a dead process's leftover.
+STALE = 3600.0
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The token ids of one task's rows, one after the other, with what is needed to cut them apart."""
+
+    folder: Path
+    fingerprint: str
+    ids: NDArray[Any]  # flat, special tokens included; uint16 where the vocabulary fits, else int32
+    offsets: NDArray[np.int64]  # [rows + 1]
+    second: NDArray[np.uint16]  # [rows], first token of the second text; the row's length where there is none
+    gold: NDArray[np.float32]  # [rows], class index or raw score; NaN where there is none
+    max_length: int = 0  # no row is longer than this; 0 when not known
+    pad: int = 0  # the tokeniser's id for padding
+
+    def __len__(self) -> int:
+        return len(self.second)
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """The number of tokens of each row."""
+        return np.diff(self.offsets).astype(np.int32)
+
+
+class _Broken(Exception):
+    """A cache folder that cannot be trusted."""
+
+
+def tokenise(
+    data: TaskData,
+    tokenizer: PreTrainedTokenizerFast,
+    max_length: int,
+    cache: Path,
+    *,
+    swapped: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Tokens:
+    """Return the tokens of a data set, from the cache where it holds them, and made anew where it does not.
+
+    The ids are those of `tokenizer(text1, text2, truncation=True, max_length=max_length)`; `swapped` turns the two
+    texts round. `progress` is told how many rows were done since it was last called. The tokeniser runs on several
+    threads: tokenise before forking, or set TOKENIZERS_PARALLELISM=false.
+    """
+    if swapped and not data.task.pair:
+        raise ValueError(f"task {data.task.name} has one text; there is nothing to swap")
+    if not 0 < max_length < 2**16:
+        raise ValueError(f"max_length must lie between 1 and 65535, not {max_length}")
+    backend = unbounded(tokenizer)
+    facts = _facts(data, tokenizer, backend, max_length, swapped)
+    fingerprint = digest(facts)
+    folder = cache / f"tokens-{fingerprint}"
+    for _ in range(3):  # more than once only if another process takes the folder away as we open it
+        if folder.exists():
+            try:
+                tokens = _open(folder, fingerprint)
+            except _Broken as fault:
+                log.warning("the tokens in %s cannot be used (%s); they are made again", folder, fault)
+            else:
+                if progress:
+                    progress(len(tokens))
+                return tokens
+        try:
+            _build(folder, facts, data, backend, progress)
+        except OSError as error:
+            raise UserError(f"cannot write tokens to {cache}: {error.strerror or error}") from error
+        progress = None  # the rows are done; opening them is not work to report twice
+    raise UserError(f"the tokens in {folder} keep changing while they are read; is another program writing there?")
+
+
+def encode(texts: Sequence[str | tuple[str, str]], tokenizer: PreTrainedTokenizerFast, max_length: int) -> Tokens:
+    """Return the tokens of some texts or pairs, in memory and without gold."""
+    backend = unbounded(tokenizer)
+    encodings = backend.encode_batch_fast(list(texts))
+    tail = closing(backend)
+    rows = [cut(encoding, max_length, tokenizer.truncation_side, tail) for encoding in encodings]
+    return Tokens(
+        folder=Path(),
+        fingerprint="",
+        ids=np.fromiter(itertools.chain.from_iterable(ids for ids, _ in rows), np.int32),
+        offsets=np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64),
+        second=np.array([second for _, second in rows], np.uint16),
+        gold=np.full(len(rows), np.nan, np.float32),
+        max_length=max_length,
+    )
+
+
+def _facts(
+    data: TaskData, tokenizer: PreTrainedTokenizerFast, backend: Tokenizer, max_length: int, swapped: bool
+) -> dict[str, Any]:
+    """Name everything that determines the arrays; their fingerprint is made of it."""
+    return {
+        "format": FORMAT,
+        "data": data.fingerprint,
+        "kind": data.task.kind,
+        "labels": list(data.task.labels),  # gold holds their positions
+        "tokenizer": hashlib.blake2b(backend.to_str().encode(), digest_size=16).hexdigest(),
+        "special_ids": sorted(int(number) for number in tokenizer.all_special_ids),
+        "split_special": backend.encode_special_tokens,
+        "pad": tokenizer.pad_token_id or 0,
+        "max_length": max_length,
+        "truncation_side": tokenizer.truncation_side,
+        "swapped": swapped,
+    }
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+class _Column:
+    """One flat file on its way to the disk, with its checksum."""
+
+    def __init__(self, path: Path, dtype: str) -> None:
+        self.dtype = np.dtype(dtype)
+        self.file = path.open("wb")
+        self.checksum = 0
+        self.count = 0
+
+    def write(self, values: Any) -> None:
+        block = np.asarray(values, dtype=self.dtype)
+        content = block.tobytes()
+        self.file.write(content)
+        self.checksum = zlib.crc32(content, self.checksum)
+        self.count += block.size
+
+    def close(self) -> dict[str, Any]:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        size = self.count * self.dtype.itemsize
+        return {"dtype": self.dtype.str, "count": self.count, "bytes": size, "crc32": self.checksum}
+
+
+def _build(
+    folder: Path, facts: dict[str, Any], data: TaskData, backend: Tokenizer, progress: Callable[[int], None] | None
+) -> None:
+    """Write the arrays to a folder of their own and give it its name when it is whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(folder)
+    part = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
+    part.mkdir()
+    try:
+        files = _write(part, data, backend, facts, progress)
+        manifest: dict[str, Any] = {"fingerprint": folder.name.removeprefix("tokens-"), **facts}
+        manifest |= {"task": data.task.name, "split": data.split, "rows": files["gold"]["count"], "files": files}
+        manifest["crc32"] = zlib.crc32(_canonical(manifest))
+        with (part / "manifest.json").open("w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        _publish(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _write(
+    part: Path, data: TaskData, backend: Tokenizer, facts: dict[str, Any], progress: Callable[[int], None] | None
+) -> dict[str, Any]:
+    """Tokenise block by block and return what the manifest says about each file."""
+    largest = max(backend.get_vocab(with_added_tokens=True).values(), default=0)
+    dtypes = {"ids": "<u2" if largest < 2**16 else "<i4", "offsets": "<i8", "second": "<u2", "gold": "<f4"}
+    columns = {name: _Column(part / f"{name}.bin", dtype) for name, dtype in dtypes.items()}
+    tail = closing(backend)
+    columns["offsets"].write([0])
+    try:
+        for block in _blocks(data):
+            encodings = backend.encode_batch_fast(texts_of(block, facts["swapped"]))
+            rows = [cut(encoding, facts["max_length"], facts["truncation_side"], tail) for encoding in encodings]
+            ends = np.cumsum([len(ids) for ids, _ in rows])
+            flat = itertools.chain.from_iterable(ids for ids, _ in rows)
+            columns["offsets"].write(columns["ids"].count + ends)
+            columns["ids"].write(np.fromiter(flat, columns["ids"].dtype, int(ends[-1])))
+            columns["second"].write([second for _, second in rows])
+            columns["gold"].write(gold_of(block, data.task))
+            if progress:
+                progress(block.num_rows)
+        return {name: column.close() for name, column in columns.items()}
+    finally:
+        for column in columns.values():
+            column.file.close()
+
+
+def _blocks(data: TaskData) -> Iterator[pa.RecordBatch]:
+    """Cut the rows into blocks that are small in rows and, save for a giant row, in bytes."""
+    # The file is read, not mapped: pages of a mapped file count as resident for as long as memory is not short.
+    with pa.OSFile(str(data.path)) as file:
+        names = pa.ipc.open_file(file).schema.names
+        options = pa.ipc.IpcReadOptions(included_fields=[at for at, name in enumerate(names) if name != "id"])
+        reader = pa.ipc.open_file(file, options=options)
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            waiting = [batch.slice(start, BLOCK_ROWS) for start in range(0, batch.num_rows, BLOCK_ROWS)][::-1]
+            while waiting:
+                block = waiting.pop()
+                if block.num_rows > 1 and block.nbytes > BLOCK_BYTES:
+                    half = block.num_rows // 2
+                    waiting += [block.slice(half), block.slice(0, half)]
+                else:
+                    yield block
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes that died left of this very folder; one still at work has written lately."""
+    for part in folder.parent.glob(f"{folder.name}.*.part"):
+        try:
+            newest = max(path.stat().st_mtime for path in (part, *part.iterdir()))
+        except OSError:  # its owner removes it at this moment
+            continue
+        if time.time() - newest > STALE:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _publish(part: Path, folder: Path) -> None:
+    """Rename a whole folder into place; of two processes that build the same, the second keeps the first's."""
+    _sync(part)
+    for _ in range(5):
+        try:
+            part.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
+        else:
+            _sync(folder.parent)
+            return
+        try:
+            _open(folder, folder.name.removeprefix("tokens-"))
+        except _Broken:
+            _discard(folder)
+        else:
+            return
+    raise UserError(f"{folder} cannot be replaced; remove it by hand")
+
+
+def _discard(folder: Path) -> None:
+    """Move a broken folder aside in one step, then delete it; whoever has it mapped keeps what is mapped."""
+    aside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
+    try:
+        folder.rename(aside)
+    except FileNotFoundError:  # another process was quicker
+        return
+    if aside.is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        aside.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder durable, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _open(folder: Path, fingerprint: str) -> Tokens:
+    """Map the arrays of a folder after checking every byte of them."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        checksum = manifest.pop("crc32")
+        if checksum != zlib.crc32(_canonical(manifest)) or manifest["fingerprint"] != fingerprint:
+            raise _Broken("manifest.json was changed")
+        files, rows = manifest["files"], manifest["rows"]
+        arrays = {name: _map(folder / f"{name}.bin", files[name]) for name in ("ids", "offsets", "second", "gold")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _Broken(f"{type(error).__name__}: {error}") from error
+    offsets = arrays["offsets"]
+    whole = len(offsets) == rows + 1 and len(arrays["second"]) == len(arrays["gold"]) == rows
+    if not whole or int(offsets[-1]) != len(arrays["ids"]):
+        raise _Broken("the files do not fit together")
+    return Tokens(folder, fingerprint, **arrays, max_length=manifest["max_length"], pad=manifest["pad"])
+
+
+def _map(path: Path, facts: dict[str, Any]) -> NDArray[Any]:
+    """Map one flat file whose size and checksum are as the manifest says."""
+    checksum = size = 0
+    with path.open("rb") as file:  # read, not mapped, so that checking leaves nothing resident
+        if os.fstat(file.fileno()).st_size != facts["bytes"]:
+            raise _Broken(f"{path.name} has the wrong size")
+        while block := file.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+            size += len(block)
+    if checksum != facts["crc32"] or size != facts["bytes"]:
+        raise _Broken(f"{path.name} was changed")
+    if not facts["count"]:  # an empty file cannot be mapped
+        return np.empty(0, facts["dtype"])
+    return np.memmap(path, dtype=facts["dtype"], mode="r", shape=(facts["count"],))

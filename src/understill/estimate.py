@@ -1,0 +1,91 @@
+"""About how long a plan will take, from a few real steps on this machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from understill.data.batch import Rows, apportion, assemble, padded, sizes_up_to
+from understill.data.tokens import Tokens, encode
+from understill.models.encoder import load_tokenizer
+from understill.models.multitask import new_model
+from understill.pipeline import ModelPlan, Plan, max_length
+from understill.train.device import pick_device, pick_precision
+from understill.train.loop import total_steps
+from understill.train.objective import Objective
+
+SAMPLE = 256
+TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What training one model comes to."""
+
+    steps: int
+    tokens: float  # mean padded length of a row
+    seconds: float
+
+
+def estimate(plan: Plan) -> dict[str, Estimate]:
+    """Time a few steps of every model that is not trained yet; nothing is kept of them."""
+    tokenizer = load_tokenizer(plan.recipe.encoder.name, plan.encoder)
+    samples = {name: _sample(plan, name, tokenizer) for name in plan.loaded if "train" in plan.loaded[name].splits}
+    return {model.name: _estimate(plan, model, samples) for model in plan.models if not model.done}
+
+
+def _sample(plan: Plan, name: str, tokenizer: object) -> Tokens:
+    """Tokenise some rows of a task, spread over its file."""
+    table = plan.loaded[name].splits["train"].table()
+    rows = table.take(np.linspace(0, table.num_rows - 1, min(SAMPLE, table.num_rows)).astype(np.int64))
+    first = rows["text1"].to_pylist()
+    texts = list(zip(first, rows["text2"].to_pylist(), strict=True)) if "text2" in rows.column_names else first
+    return encode(texts, tokenizer, max_length(plan.recipe, name))  # type: ignore[arg-type]
+
+
+def _estimate(plan: Plan, model: ModelPlan, samples: dict[str, Tokens]) -> Estimate:
+    recipe, training = plan.recipe, plan.recipe.training
+    counts = np.array([plan.loaded[task.name].splits["train"].rows for task in model.tasks], dtype=np.float64)
+    if training.both_orders:
+        counts *= [2 if task.symmetric else 1 for task in model.tasks]
+    steps = total_steps(training, int(np.ceil(counts.sum() / training.batch)))
+    mine = [samples[task.name] for task in model.tasks]
+    share = counts**training.sampling.power
+    drawn = (
+        apportion(share, max(training.batch, len(mine)))
+        if training.batch >= len(mine)
+        else np.ones(len(mine), np.int64)
+    )
+    # Grouping by length makes a batch about as long as its rows, so the mean length is what a step sees.
+    length = float(np.average([tokens.lengths.mean() for tokens in mine], weights=share))
+    size = padded(int(np.ceil(length)), sizes_up_to(recipe.encoder.max_length))
+    task = np.repeat(np.arange(len(mine)), drawn)[: training.batch]
+    row = np.array([number % len(mine[each]) for number, each in enumerate(task)])
+    return Estimate(
+        steps, float(size), _step_seconds(plan, model, mine, Rows(task, np.zeros_like(task), row, size)) * steps
+    )
+
+
+def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows) -> float:
+    recipe = plan.recipe
+    device = pick_device(recipe.machine)
+    network = new_model(recipe.encoder, recipe.heads, model.tasks, recipe.seed, plan.encoder).to(device).train()
+    objective = Objective(model.tasks, recipe.heads.regression).to(device)
+    batch = assemble([[each] for each in tokens], rows, np.ones(len(tokens)), 0).to(device)
+    # Some sampled rows may be longer than the mean; cut, they take the time of the mean.
+    batch = type(batch)(**{**vars(batch), "lengths": batch.lengths.clamp(max=rows.length)})
+    half = pick_precision(recipe.training.precision, device)
+    times = []
+    for _ in range(TRIALS):
+        began = time.perf_counter()
+        with torch.autocast(device, torch.bfloat16 if half == "bf16" else torch.float16, enabled=half != "fp32"):
+            logits = network(batch)
+        objective(logits, batch, len(batch)).total.backward()
+        network.zero_grad()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return min(times)

@@ -1,0 +1,1 @@
+"""Evaluation: predictions kept per example, and the metrics over them."""

@@ -1,0 +1,89 @@
+"""Predictions: logits of whole splits, kept per example."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from understill.data.batch import in_order
+from understill.data.taskdata import TaskData
+from understill.data.tokens import Tokens
+from understill.models.heads import to_scores
+from understill.models.multitask import MultiTaskModel
+from understill.tasks import Task
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of every row: raw logits for classes, scores on the task's scale for regression."""
+
+    task: Task
+    logits: NDArray[np.float32]  # [rows, outputs]
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The class numbers, or the scores."""
+        if self.task.kind == "classification":
+            return np.asarray(self.logits.argmax(axis=1), dtype=np.float64)
+        return np.asarray(self.logits[:, 0], dtype=np.float64)
+
+    @property
+    def probabilities(self) -> NDArray[np.float32]:
+        """The probability of each class, [rows, classes]."""
+        probabilities: NDArray[np.float32] = softmax(self.logits, axis=1)
+        return probabilities
+
+    @property
+    def answers(self) -> list[str] | list[float]:
+        """Label names, or scores."""
+        if self.task.kind == "classification":
+            return [self.task.labels[int(number)] for number in self.values]
+        return [float(value) for value in self.values]
+
+
+@torch.inference_mode()
+def predict_all(model: MultiTaskModel, tokens: Tokens, tasks: Sequence[Task], batch: int) -> dict[str, Predictions]:
+    """Run a model over tokens once, longest rows together, and give each task's logits in the rows' order."""
+    columns = {task.name: model.columns(task.head) for task in tasks}
+    device = next(model.parameters()).device
+    out = {name: np.empty((len(tokens), span.stop - span.start), dtype=np.float32) for name, span in columns.items()}
+    # Which task's number the rows carry only matters for dropout, which is off.
+    for piece in in_order(tokens, 0, batch):
+        rows = piece.row.numpy()
+        logits = model(piece.to(device)).float()
+        for task in tasks:
+            own = logits[:, columns[task.name]]
+            if task.kind == "regression":
+                own = to_scores(own, task, model.spec.regression)
+            out[task.name][rows] = own.cpu().numpy()
+    return {task.name: Predictions(task, out[task.name]) for task in tasks}
+
+
+def predict(model: MultiTaskModel, tokens: Tokens, task: Task, batch: int) -> Predictions:
+    """Return one task's predictions."""
+    return predict_all(model, tokens, [task], batch)[task.name]
+
+
+def save_predictions(path: Path, data: TaskData, predictions: Predictions) -> None:
+    """Keep the predictions of a split, with ids and gold, as Parquet; paired tests need them one by one."""
+    table = data.table()
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        "id": table["id"],
+        "gold": table["label"],
+        "prediction": pa.array(predictions.answers),
+        "logits": pa.array(list(predictions.logits), type=pa.list_(pa.float32())),
+    }
+    metadata = {b"task": predictions.task.name.encode(), b"labels": "\n".join(predictions.task.labels).encode()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    building = path.with_name(f".{path.name}.{os.getpid()}")
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), building, compression="zstd")
+    building.replace(path)

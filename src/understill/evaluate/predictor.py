@@ -1,0 +1,95 @@
+"""The predictor: a model folder that answers for texts, one or millions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from understill.data.tokens import encode
+from understill.errors import UserError, nearest
+from understill.evaluate.predict import Predictions, predict_all
+from understill.models.folder import ModelFolder, load_model
+from understill.tasks import Task
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of one text: a label with the probability of each, or a score."""
+
+    label: str | None = None
+    probabilities: Mapping[str, float] | None = None
+    score: float | None = None
+
+
+class Predictor:
+    """A loaded model, ready to answer."""
+
+    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
+        self.folder = folder
+        self.model = folder.model.to(device).eval()
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks it answers."""
+        return self.folder.tasks
+
+    def choose(self, names: Sequence[str] | None, pair: bool | None) -> list[Task]:
+        """Return the named tasks, or all that read so many texts; `pair` None means either."""
+        known = {task.name: task for task in self.tasks}
+        if not names:
+            return [task for task in self.tasks if pair is None or task.pair == pair]
+        for name in names:
+            if name not in known:
+                raise UserError(f'the model has no task "{name}"; {nearest(name, known)}')
+            if pair is not None and known[name].pair != pair:
+                needs = "two texts" if known[name].pair else "one text"
+                raise UserError(f"task {name} reads {needs}")
+        return [known[name] for name in names]
+
+    def logits(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task], batch: int = 64
+    ) -> dict[str, Predictions]:
+        """Return the logits of each task for texts, or for pairs of them."""
+        rows = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
+        encoded = {
+            length: encode(rows, self.folder.tokenizer, length)
+            for length in {self.folder.max_lengths[task.name] for task in tasks}
+        }
+        return {
+            name: predictions
+            for length, tokens in encoded.items()
+            for name, predictions in predict_all(
+                self.model, tokens, [task for task in tasks if self.folder.max_lengths[task.name] == length], batch
+            ).items()
+        }
+
+    def predict(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, tasks: Sequence[str] | None = None
+    ) -> dict[str, list[Answer]]:
+        """Answer for texts, or for pairs of texts: by task, one answer for each."""
+        if isinstance(texts, str):
+            raise UserError("predict takes a list of texts; put the text in brackets")
+        if pairs is not None and len(pairs) != len(texts):
+            raise UserError(f"{len(texts)} texts and {len(pairs)} second texts do not make pairs")
+        chosen = self.choose(tasks, pairs is not None)
+        if not chosen:
+            raise UserError(f"the model has no task that reads {'one text' if pairs is None else 'two texts'}")
+        found = self.logits(texts, pairs, chosen)
+        return {name: answers(predictions) for name, predictions in found.items()}
+
+
+def load(path: str | Path, device: str = "cpu") -> Predictor:
+    """Load a model folder."""
+    return Predictor(load_model(Path(path)), device)
+
+
+def answers(predictions: Predictions) -> list[Answer]:
+    """Put predictions into words."""
+    if predictions.task.kind != "classification":
+        return [Answer(score=float(value)) for value in predictions.values]
+    labels = predictions.task.labels
+    return [
+        Answer(labels[int(number)], dict(zip(labels, map(float, row), strict=True)))
+        for number, row in zip(predictions.values, predictions.probabilities, strict=True)
+    ]

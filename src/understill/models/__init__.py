@@ -1,0 +1,1 @@
+"""Models: an encoder, one head per task, and the folder they are kept in."""

@@ -1,0 +1,85 @@
+"""Heads: the small networks that turn a row's vector into each task's logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from understill.models.encoder import HeadShape
+from understill.tasks import Task
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "gelu": functional.gelu,
+    "relu": functional.relu,
+}
+
+
+class Head(nn.Module):
+    """One task's head: a linear layer, after a dense one where the architecture has no pooler."""
+
+    def __init__(self, width: int, outputs: int, shape: HeadShape, spread: float) -> None:
+        super().__init__()
+        self.dense = None if shape.pooler else nn.Linear(width, width)
+        self.out = nn.Linear(width, outputs)
+        for layer in (self.dense, self.out):
+            if layer is not None:
+                nn.init.normal_(layer.weight, std=spread)
+                nn.init.zeros_(layer.bias)
+
+
+class Heads(nn.Module):
+    """All tasks' heads; each row's dropout follows its task."""
+
+    rates: Tensor
+
+    def __init__(
+        self, width: int, tasks: Sequence[Task], shape: HeadShape, rates: Sequence[float], spread: float
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        # A list, because a mapping of modules refuses names such as "type" that a user's task may well have.
+        self.tasks = nn.ModuleList(Head(width, task.outputs, shape, spread) for task in tasks)
+        self.register_buffer("rates", torch.tensor(rates, dtype=torch.float32), persistent=False)
+
+    def forward(self, pooled: Tensor, task: Tensor) -> Tensor:
+        """Return every head's outputs side by side, [n, columns]; the objective reads each row's own."""
+        rate = self.rates[task]
+        heads: list[Head] = list(self.tasks)  # type: ignore[arg-type]
+        if self.shape.pooler:
+            # One product for all heads, however the tasks are mixed.
+            weight = torch.cat([head.out.weight for head in heads])
+            bias = torch.cat([head.out.bias for head in heads])
+            return functional.linear(self._dropout(pooled, rate), weight, bias)
+        activation = _ACTIVATIONS[self.shape.activation]
+        features = self._dropout(pooled, rate) if self.shape.early_dropout else pooled
+        return torch.cat(
+            [
+                head.out(self._dropout(activation(head.dense(features)), rate))
+                for head in heads
+                if head.dense is not None
+            ],
+            dim=1,
+        )
+
+    def _dropout(self, values: Tensor, rate: Tensor) -> Tensor:
+        if not self.training:
+            return values
+        keep = (1 - rate).unsqueeze(1)  # [n, 1]
+        return values * (torch.rand_like(values) < keep) / keep
+
+
+def link(outputs: Tensor, regression: str) -> Tensor:
+    """Apply a regression head's last function: a sigmoid, or nothing."""
+    return torch.sigmoid(outputs) if regression == "sigmoid" else outputs
+
+
+def to_scores(outputs: Tensor, task: Task, regression: str) -> Tensor:
+    """Turn a regression head's raw outputs into scores on the task's own scale."""
+    if regression == "raw" or task.range is None:
+        return link(outputs, regression)
+    low, high = task.range
+    return low + link(outputs, regression) * (high - low)

@@ -1,0 +1,143 @@
+"""Tasks: what a model is asked, and GLUE as a table of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+Kind = Literal["classification", "regression", "ranking"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+#: The metrics a task may name, by kind; the first of a kind is its default.
+METRICS: dict[str, tuple[str, ...]] = {
+    "classification": ("accuracy", "f1", "macro_f1", "matthews"),
+    "regression": ("pearson_spearman", "pearson", "spearman", "mse"),
+    "ranking": ("accuracy", "mrr"),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One question asked of a text or a pair of texts; everything here travels with the model."""
+
+    name: str
+    kind: Kind
+    text: tuple[str, ...]
+    label: str | None
+    labels: tuple[str, ...] = ()  # class names in the order of the logits; empty until inferred
+    range: tuple[float, float] | None = None  # the scores a regression task can take
+    metrics: tuple[str, ...] = ()  # the first is primary
+    symmetric: bool = False  # the order of the two texts does not matter
+    head: str = ""  # the task whose head answers this one; itself unless it is a diagnostic set
+
+    def __post_init__(self) -> None:
+        if not self.metrics:
+            object.__setattr__(self, "metrics", METRICS[self.kind][:1])
+        if not self.head:
+            object.__setattr__(self, "head", self.name)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the head gives for one text."""
+        return len(self.labels) if self.kind == "classification" else 1
+
+    @property
+    def pair(self) -> bool:
+        """Whether the task reads two texts."""
+        return len(self.text) == 2
+
+    def with_labels(self, labels: tuple[str, ...]) -> Task:
+        """Return the same task with its class names filled in."""
+        return replace(self, labels=labels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "text": list(self.text),
+            "label": self.label,
+            "labels": list(self.labels),
+            "range": list(self.range) if self.range else None,
+            "metrics": list(self.metrics),
+            "symmetric": self.symmetric,
+            "head": self.head,
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Task:
+        """Read back what `to_dict` wrote."""
+        return cls(
+            name=values["name"],
+            kind=values["kind"],
+            text=tuple(values["text"]),
+            label=values["label"],
+            labels=tuple(values["labels"]),
+            range=tuple(values["range"]) if values["range"] else None,
+            metrics=tuple(values["metrics"]),
+            symmetric=values["symmetric"],
+            head=values["head"],
+        )
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """A GLUE task with the folder it lives in and the official number of rows of each split."""
+
+    task: Task
+    folder: str
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def _glue(
+    name: str,
+    folder: str,
+    counts: dict[str, int],
+    *,
+    labels: tuple[str, ...] = (),
+    metrics: tuple[str, ...],
+    pair: bool = True,
+    symmetric: bool = False,
+    head: str = "",
+) -> GlueTask:
+    task = Task(
+        name=name,
+        kind="classification" if labels else "regression",
+        text=("sentence1", "sentence2") if pair else ("sentence",),
+        label="label",
+        labels=labels,
+        range=None if labels else (0.0, 5.0),
+        metrics=metrics,
+        symmetric=symmetric,
+        head=head,
+    )
+    return GlueTask(task, folder, counts)
+
+
+_NLI2 = ("entailment", "not_entailment")
+_NLI3 = ("entailment", "neutral", "contradiction")
+
+#: GLUE. The order of the labels is that of the widely used id encoding; joins go by name all the same.
+#: MRPC and QQP report accuracy first, as the BAM paper's table does.
+GLUE: dict[str, GlueTask] = {
+    entry.task.name: entry
+    for entry in (
+        _glue("cola", "CoLA", {"train": 8551, "dev": 1043}, labels=("unacceptable", "acceptable"),
+              metrics=("matthews", "accuracy"), pair=False),
+        _glue("sst2", "SST-2", {"train": 67349, "dev": 872}, labels=("negative", "positive"),
+              metrics=("accuracy",), pair=False),
+        _glue("mrpc", "MRPC", {"train": 3668, "dev": 408}, labels=("not_paraphrase", "paraphrase"),
+              metrics=("accuracy", "f1"), symmetric=True),
+        _glue("stsb", "STS-B", {"train": 5749, "dev": 1500},
+              metrics=("pearson_spearman", "pearson", "spearman"), symmetric=True),
+        _glue("qqp", "QQP", {"train": 363846, "dev": 40430}, labels=("not_paraphrase", "paraphrase"),
+              metrics=("accuracy", "f1"), symmetric=True),
+        _glue("mnli", "MNLI", {"train": 392702, "dev": 9815, "dev_mismatched": 9832}, labels=_NLI3,
+              metrics=("accuracy",)),
+        _glue("qnli", "QNLI", {"train": 104743, "dev": 5463}, labels=_NLI2, metrics=("accuracy",)),
+        _glue("rte", "RTE", {"train": 2490, "dev": 277}, labels=_NLI2, metrics=("accuracy",)),
+        _glue("wnli", "WNLI", {"train": 635, "dev": 71}, labels=("not_entailment", "entailment"),
+              metrics=("accuracy",)),
+        _glue("ax", "AX", {"dev": 1104}, labels=_NLI3, metrics=("matthews", "accuracy"), head="mnli"),
+    )
+}  # fmt: skip

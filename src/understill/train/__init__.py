@@ -1,0 +1,1 @@
+"""Training: every loss, the optimisers, THE loop, and checkpoints."""

@@ -1,0 +1,108 @@
+"""Checkpoints: the whole state of training in safetensors and JSON, written so that a crash cannot spoil it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def save_checkpoint(
+    folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, facts: dict[str, Any]
+) -> None:
+    """Write the state after `step`, then drop older states."""
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"checkpoint-{step}"
+    building = folder / f".checkpoint-{step}.{os.getpid()}"
+    shutil.rmtree(building, ignore_errors=True)
+    building.mkdir()
+    save_file(_tensors(model, optimizer), building / "state.safetensors")
+    (building / "state.json").write_text(json.dumps({"step": step, **facts}), encoding="utf-8")
+    for path in building.iterdir():
+        sync(path)
+    shutil.rmtree(final, ignore_errors=True)
+    building.rename(final)
+    sync(folder)
+    for path in folder.glob("*checkpoint-*"):
+        if path != final:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+    """Put the newest whole state into model and optimiser, and return its facts; None when there is none."""
+    found = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
+    for _, path in sorted(found, reverse=True):
+        try:
+            facts: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+            _restore(load_file(path / "state.safetensors"), model, optimizer)
+            return facts
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            log.warning("%s cannot be read (%s): looking for an older one", path, error)
+    return None
+
+
+def save_weights(path: Path, model: nn.Module) -> None:
+    """Write the weights alone, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    building = path.with_name(f".{path.name}.{os.getpid()}")
+    save_file({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}, building)
+    sync(building)
+    building.replace(path)
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Read back what `save_weights` wrote."""
+    model.load_state_dict(load_file(path))
+
+
+def sync(path: Path) -> None:
+    """Make sure a file or folder has reached the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _names(model: nn.Module) -> dict[int, str]:
+    return {id(parameter): name for name, parameter in model.named_parameters()}
+
+
+def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Name every tensor of the state: `model.…` for weights, `optimizer.<slot>.<parameter>` for the rest."""
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    names = _names(model)
+    for parameter, slots in optimizer.state.items():
+        for slot, value in slots.items():
+            tensors[f"optimizer.{slot}.{names[id(parameter)]}"] = torch.as_tensor(value)
+    return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+
+
+def _restore(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+    model.load_state_dict(weights)
+    slots: dict[str, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, slot, parameter = name.split(".", 2)
+            slots.setdefault(parameter, {})[slot] = value
+    # Through the optimiser's own state_dict, which puts each tensor on the right device and keeps its type.
+    state = optimizer.state_dict()
+    numbers = iter(range(sum(len(group["params"]) for group in state["param_groups"])))
+    names = _names(model)
+    ordered = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
+    state["state"] = {number: slots[name] for number, name in zip(numbers, ordered, strict=True) if name in slots}
+    optimizer.load_state_dict(state)

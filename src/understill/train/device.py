@@ -1,0 +1,78 @@
+"""Where to train and in which precision, detected rather than hoped for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+from accelerate.utils import LoggerType
+
+from understill.errors import UserError, nearest
+from understill.recipe import Machine
+
+log = logging.getLogger(__name__)
+
+_PROBE = "import torch; x = torch.randn(64, 64).bfloat16(); (x @ x).sum().item()"
+
+
+def make_accelerator(
+    machine: Machine, precision: str, trackers: tuple[str, ...] = (), folder: Path | None = None
+) -> Accelerator:
+    """Set up accelerate for a recipe's machine and precision."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("several processes are not supported yet; start understill directly, without torchrun")
+    device = pick_device(machine)
+    if machine.threads:
+        torch.set_num_threads(machine.threads)
+    known = [str(kind) for kind in LoggerType if kind != "all"]
+    for name in trackers:
+        if name not in known:
+            raise UserError(f'output.trackers: "{name}" is not a tracker; {nearest(name, known)}')
+        if name not in LOGGER_TYPE_TO_CLASS:
+            raise UserError(f"output.trackers: {name} is not installed; pip install {name}")
+    # accelerate keeps one state per process; each model may want another precision.
+    AcceleratorState._reset_state(True)
+    mixed = {"fp32": "no"}.get(chosen := pick_precision(precision, device), chosen)
+    return Accelerator(mixed_precision=mixed, cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder)
+
+
+def pick_device(machine: Machine) -> str:
+    """Return cuda, mps or cpu; what is asked for must be there."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if machine.device == "auto":
+        return next(name for name in ("cuda", "mps", "cpu") if there[name])
+    if not there[machine.device]:
+        raise UserError(f"machine.device: {machine.device} is not available here; write auto or cpu")
+    return machine.device
+
+
+def pick_precision(precision: str, device: str) -> str:
+    """Return fp32, bf16 or fp16: bf16 on a GPU that has it, fp32 elsewhere, unless the recipe says otherwise."""
+    if precision == "auto":
+        return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    if precision == "fp16" and device == "cpu":
+        raise UserError("training.precision: fp16 needs a GPU; use fp32 here")
+    if precision == "bf16" and device == "cpu" and not cpu_has_bf16():
+        raise UserError(
+            "training.precision: bf16 crashes on this processor; use fp32, "
+            "or try the environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+        )
+    return precision
+
+
+@cache
+def cpu_has_bf16() -> bool:
+    """Try bf16 in a process of its own: on some virtual machines it dies with an illegal instruction."""
+    try:
+        done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

@@ -1,0 +1,161 @@
+"""THE loop: one generator of training steps for every model there is."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from understill.data.batch import Batch, Batches
+from understill.errors import TrainingError, UserError
+from understill.recipe import Training
+from understill.train.objective import Objective
+from understill.train.optim import rate_factor, set_rates
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One update of the weights; tensors stay on the device until somebody reads them."""
+
+    number: int  # steps done so far, this one included
+    total: int
+    epoch: float
+    rate: float  # of the head
+    rows: int
+    parts: Tensor  # [tasks] summed loss
+    counts: Tensor  # [tasks] rows
+    micro_batch: int
+
+
+class Trouble:
+    """Remembers the first step whose loss was no number, without waiting for the device."""
+
+    def __init__(self, tasks: int, device: torch.device) -> None:
+        self.step = torch.full((), -1, dtype=torch.long, device=device)
+        self.tasks = torch.zeros(tasks, dtype=torch.bool, device=device)
+
+    def look(self, number: int, parts: Tensor) -> None:
+        """Note a step's loss parts."""
+        bad = ~torch.isfinite(parts)
+        first = bad.any() & (self.step < 0)
+        self.tasks = torch.where(first, bad, self.tasks)
+        self.step = torch.where(first, number, self.step)
+
+    def check(self, names: list[str], training: Training) -> None:
+        """Stop with the step and the task when there was trouble; this waits for the device."""
+        step = int(self.step)
+        if step >= 0:
+            where = ", ".join(name for name, bad in zip(names, self.tasks.tolist(), strict=True) if bad)
+            raise TrainingError(
+                f"step {step}: the loss of {where} is no longer a number (NaN or Inf). "
+                f"Lower training.lr (now {training.lr:g}), raise training.warmup, or use precision: fp32"
+            )
+
+
+def total_steps(training: Training, steps_per_epoch: int) -> int:
+    """Return how many updates a recipe asks for."""
+    return training.steps or max(1, math.ceil(training.epochs * steps_per_epoch))
+
+
+def steps(
+    model: nn.Module,
+    objective: Objective,
+    batches: Batches,
+    optimizer: torch.optim.Optimizer,
+    accelerator: Accelerator,
+    training: Training,
+    *,
+    seed: int,
+    start: int,
+    trouble: Trouble,
+) -> Iterator[Step]:
+    """Train from step `start` to the end, one update at a time.
+
+    Everything random in a step (its rows, its dropout) follows from the seed and the step's number alone,
+    so a run that starts again from a checkpoint takes the very same steps.
+    """
+    total = total_steps(training, batches.steps_per_epoch)
+    micro = training.micro_batch or training.batch
+    for number in range(start, total):
+        batch = batches[number].to(accelerator.device)
+        set_rates(optimizer, factor := rate_factor(number, total, training))
+        while True:
+            torch.manual_seed(_step_seed(seed, number))
+            outcome = _gradients(model, objective, batch, accelerator, training, micro, first=number == start)
+            if outcome is not None:
+                break
+            # Out of memory: nothing was updated yet, so the step is simply taken again in smaller pieces.
+            micro = _halve(micro, len(batch), optimizer)
+        parts, counts = outcome
+        trouble.look(number + 1, parts)
+        if training.clip:
+            accelerator.clip_grad_norm_(model.parameters(), training.clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        epoch = (number + 1) / batches.steps_per_epoch
+        yield Step(number + 1, total, epoch, training.lr * factor, len(batch), parts, counts, micro)
+
+
+def _gradients(
+    model: nn.Module,
+    objective: Objective,
+    batch: Batch,
+    accelerator: Accelerator,
+    training: Training,
+    micro: int,
+    *,
+    first: bool,
+) -> tuple[Tensor, Tensor] | None:
+    """Add up the gradients of one batch, in pieces of `micro` rows; None when memory ran out."""
+    denominator = float(len(batch)) if training.reduction == "mean" else 1.0
+    parts = torch.zeros(len(objective.tasks), device=accelerator.device)
+    counts = torch.zeros_like(parts)
+    try:
+        for begin in range(0, len(batch), micro):
+            piece = batch.part(slice(begin, begin + micro))
+            logits = model(piece)
+            if first:
+                objective.check(logits, piece)
+            loss = objective(logits, piece, denominator)
+            accelerator.backward(loss.total)
+            parts += loss.parts
+            counts += loss.counts
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        return None
+    return parts, counts
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Tell running out of memory from every other failure."""
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text or "not enough memory" in text
+
+
+def _halve(micro: int, rows: int, optimizer: torch.optim.Optimizer) -> int:
+    """Give memory back and return half the number of rows per forward pass."""
+    optimizer.zero_grad(set_to_none=True)
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    micro = min(micro, rows)
+    if micro == 1:
+        raise UserError("out of memory even with one row at a time: use a smaller encoder or encoder.max_length")
+    half = (micro + 1) // 2
+    log.warning("out of memory with %d rows per forward pass: going on with %d", micro, half)
+    return half
+
+
+def _step_seed(seed: int, number: int) -> int:
+    state = np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))

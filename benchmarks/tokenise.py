@@ -20,8 +20,9 @@ from transformers import AutoTokenizer
 
 from understill.data import demo
 from understill.data.batch import Batches, in_order
-from understill.data.taskdata import TaskData, Writer, fingerprint, row_id
+from understill.data.taskdata import TaskData, Writer, row_id
 from understill.data.tokens import tokenise
+from understill.recipe import fingerprint
 
 MIB = 1 << 20
 
@@ -116,6 +117,7 @@ def main() -> None:
     """Read the options, measure, print and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--small", action="store_true", help="20,000 rows, for a quick look")
     parser.add_argument("--task", default="mood", choices=list(demo.TASKS), help="which demo task's rows")
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--steps", type=int, default=2000, help="batches of 128 rows to make")
@@ -123,6 +125,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to write the rows and tokens, instead of a temporary folder")
     parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
     options = parser.parse_args()
+    if options.small:
+        options.rows = 20_000
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         figures = measure(options, Path(folder))
     print({key: value for key, value in figures.items() if key != "stages"})

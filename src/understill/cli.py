@@ -5,14 +5,35 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from understill.errors import UserError
 
+if TYPE_CHECKING:
+    from understill.recipe import Recipe
+
+
+class Program(typer.core.TyperGroup):
+    """All verbs together: exits with 2 for a user's mistake, and with 130 when it is interrupted."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb; what is neither a mistake nor an interruption is a bug, and keeps its traceback."""
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        except KeyboardInterrupt:
+            print("\nstopped; the same command goes on from the last checkpoint", file=sys.stderr)
+            raise SystemExit(130) from None
+
+
 app = typer.Typer(
     name="understill",
+    cls=Program,
     help="understill: turn large language-understanding models into one small, fast, multi-task model, "
     "and prove what was kept.",
     epilog="First steps: understill run recipes/quickstart.yaml · your own files: understill init FILE…",
@@ -38,6 +59,13 @@ def _examples(*lines: str) -> str:
     return "\n\n".join(["[bold]Examples[/bold]", *(f"  [cyan]{line}[/cyan]" for line in lines)])
 
 
+def _load(recipe: Path, sets: list[str] | None) -> Recipe:
+    """Read a recipe, before anything is imported that takes seconds: a slip in it is answered at once."""
+    from understill.recipe import load_recipe
+
+    return load_recipe(recipe, tuple(sets or ()))
+
+
 @app.command(
     epilog=_examples("understill init tickets.csv tickets_dev.csv", "understill init data/*.csv --out recipe.yaml")
 )
@@ -52,8 +80,10 @@ def init(
     from understill import terminal
     from understill.data.sketch import sketch_recipe
 
+    if out.is_dir():
+        raise UserError(f"--out {out}: this is a folder → write --out {out / 'recipe.yaml'}")
     if out.exists() and not force:
-        raise UserError(f"{out} is there already; choose another name with --out, or overwrite it with --force")
+        raise UserError(f"{out} is there already → choose another name with --out, or overwrite it with --force")
     if not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}")
     text = sketch_recipe(files)
@@ -74,12 +104,11 @@ def check(
     full: Annotated[bool, typer.Option("--full", help="Print the whole recipe, defaults included.")] = False,
 ) -> None:
     """Check a recipe and its data without training; say what would run and about how long."""
+    loaded = _load(recipe, sets)
     from understill import terminal
     from understill.estimate import estimate
     from understill.pipeline import make_plan
-    from understill.recipe import load_recipe
 
-    loaded = load_recipe(recipe, tuple(sets or ()))
     with terminal.Progress() as watch:
         plan = make_plan(loaded, watch)
         times = estimate(plan)
@@ -97,10 +126,9 @@ def check(
 )
 def run(recipe: RecipeFile, sets: Sets = None) -> None:
     """Do everything a recipe asks for: train, score, and show where the files are."""
+    loaded = _load(recipe, sets)
     from understill import pipeline, terminal
-    from understill.recipe import load_recipe
 
-    loaded = load_recipe(recipe, tuple(sets or ()))
     with terminal.Progress() as watch:
         result = pipeline.run(loaded, watch)
     terminal.show_run(result)
@@ -117,10 +145,9 @@ def teach(
     sets: Sets = None,
 ) -> None:
     """Train the models of a recipe, or only the named ones, and nothing else."""
+    loaded = _load(recipe, sets)
     from understill import pipeline, terminal
-    from understill.recipe import load_recipe
 
-    loaded = load_recipe(recipe, tuple(sets or ()))
     with terminal.Progress() as watch:
         plan = pipeline.make_plan(loaded, watch)
         trained = [pipeline.teach(plan, each, watch) for each in pipeline.pick_models(plan, tuple(model or ()))]
@@ -146,12 +173,11 @@ def evaluate(
 ) -> None:
     """Score a model on its dev sets."""
     from understill import pipeline, terminal
-    from understill.recipe import load_recipe
 
     folder = pipeline.find_model(model)
     if recipe is None and not (folder / "recipe.yaml").exists():
         raise UserError(f"{folder}: no recipe.yaml here; say whose data to use with --recipe")
-    loaded = load_recipe(recipe or folder / "recipe.yaml", tuple(sets or ()))
+    loaded = _load(recipe or folder / "recipe.yaml", sets)
     with terminal.Progress() as watch:
         scores, tasks = pipeline.evaluate(folder, loaded, out, watch)
     terminal.show_scores({folder.name: scores}, tasks)
@@ -184,6 +210,10 @@ def predict(
         raise UserError("give either --text or --file")
     if file and not out:
         raise UserError("--file needs --out, the file to write the answers to")
+    if file and second:
+        raise UserError("--second goes with --text; for pairs in a file, name two columns with --columns")
+    if text and (out or columns):
+        raise UserError("--out and --columns go with --file; answers to --text are printed")
     predictor = pipeline.load_predictor(model, device)
     if text:
         terminal.show_answers(text, second, predictor.predict(text, second or None, task))
@@ -227,12 +257,12 @@ def data(
 
         terminal.show_tasks({"demo": list(TASKS.values()), "GLUE": [entry.task for entry in GLUE.values()]})
     else:
-        from understill.pipeline import make_plan
-        from understill.recipe import load_recipe
+        loaded = _load(recipe, sets)
+        from understill.pipeline import read_data
 
         with terminal.Progress() as watch:
-            plan = make_plan(load_recipe(recipe, tuple(sets or ())), watch)
-        terminal.show_data(plan.loaded, examples)
+            tasks = read_data(loaded, watch)
+        terminal.show_data(tasks, examples)
 
 
 @app.command(epilog=_examples("understill assets"))
@@ -267,14 +297,7 @@ def options(
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the program: 0 when done, 2 for a user's mistake, 1 for a bug."""
-    try:
-        return app(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from the last checkpoint", file=sys.stderr)
-        raise SystemExit(130) from None
+    return app(arguments)
 
 
 if __name__ == "__main__":

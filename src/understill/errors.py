@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 
 
 class UserError(Exception):
@@ -46,6 +47,18 @@ class Problems(UserError):
 class RecipeError(Problems):
     """The recipe cannot be used as it stands."""
 
+    SHOWN = 100
+
+    def __init__(self, file: str, problems: Sequence[Problem]) -> None:
+        self.file = file
+        super().__init__(f"{file} has {len(problems)} problems", problems)
+
+    def __str__(self) -> str:
+        if len(self.problems) != 1:
+            return super().__str__()
+        (problem,) = self.problems
+        return f"{self.file}, {problem}" if problem.place.startswith("line ") else str(problem)
+
 
 class DataError(Problems):
     """Rows or files that cannot be used as they stand."""
@@ -53,6 +66,38 @@ class DataError(Problems):
 
 class TrainingError(UserError):
     """Training cannot go on, for instance because the loss is no longer a number."""
+
+
+class Collector:
+    """Lets several checks run to their end, and raises what they found together."""
+
+    def __init__(self) -> None:
+        self.errors: list[UserError] = []
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, UserError):
+            return False
+        self.errors.append(error)
+        return True
+
+    def raise_if_any(self) -> None:
+        """Raise the only error as it is, or all of them as one."""
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            found = [part for error in self.errors for part in getattr(error, "problems", (error,))]
+            lines = [f"  {line}" for part in found for line in str(part).splitlines()]
+            raise UserError("\n".join([f"{len(found)} problems", *lines]))
+
+
+def listed(words: Sequence[str], last: str = "or") -> str:
+    """Join words as in a sentence: a, b or c."""
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

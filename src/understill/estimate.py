@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from understill.data.batch import Rows, apportion, assemble, padded, sizes_up_to
+from understill.data.batch import Rows, apportion, assemble, padded, shares, sizes_up_to
 from understill.data.tokens import Tokens, encode
 from understill.models.encoder import load_tokenizer
 from understill.models.multitask import new_model
@@ -48,30 +48,28 @@ def _sample(plan: Plan, name: str, tokenizer: object) -> Tokens:
 
 def _estimate(plan: Plan, model: ModelPlan, samples: dict[str, Tokens]) -> Estimate:
     recipe, training = plan.recipe, plan.recipe.training
-    counts = np.array([plan.loaded[task.name].splits["train"].rows for task in model.tasks], dtype=np.float64)
-    if training.both_orders:
-        counts *= [2 if task.symmetric else 1 for task in model.tasks]
-    steps = total_steps(training, int(np.ceil(counts.sum() / training.batch)))
+    orders = [2 if training.both_orders and task.symmetric else 1 for task in model.tasks]
+    rows = [plan.loaded[task.name].splits["train"].rows for task in model.tasks]
+    units = np.array([count * times for count, times in zip(rows, orders, strict=True)], np.int64)
+    draws = shares(units, training.batch, training.batches, training.sampling).draws
+    steps = total_steps(training, int(draws.sum()) // training.batch)
     mine = [samples[task.name] for task in model.tasks]
-    share = counts**training.sampling.power
-    drawn = (
-        apportion(share, max(training.batch, len(mine)))
-        if training.batch >= len(mine)
-        else np.ones(len(mine), np.int64)
-    )
     # Grouping by length makes a batch about as long as its rows, so the mean length is what a step sees.
-    length = float(np.average([tokens.lengths.mean() for tokens in mine], weights=share))
-    size = padded(int(np.ceil(length)), sizes_up_to(recipe.encoder.max_length))
-    task = np.repeat(np.arange(len(mine)), drawn)[: training.batch]
+    length = float(np.average([tokens.lengths.mean() for tokens in mine], weights=draws))
+    longest = max(max_length(recipe, task.name) for task in model.tasks)
+    size = padded(int(np.ceil(length)), sizes_up_to(longest))
+    piece = min(training.micro_batch or training.batch, training.batch)
+    task = np.repeat(np.arange(len(mine)), apportion(draws.astype(np.float64), max(piece, len(mine))))[:piece]
     row = np.array([number % len(mine[each]) for number, each in enumerate(task)])
-    return Estimate(
-        steps, float(size), _step_seconds(plan, model, mine, Rows(task, np.zeros_like(task), row, size)) * steps
-    )
+    seconds = _step_seconds(plan, model, mine, Rows(task, np.zeros_like(task), row, size))
+    return Estimate(steps, float(size), seconds * training.batch / piece * steps)
 
 
 def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows) -> float:
     recipe = plan.recipe
     device = pick_device(recipe.machine)
+    if recipe.machine.threads:
+        torch.set_num_threads(recipe.machine.threads)
     network = new_model(recipe.encoder, recipe.heads, model.tasks, recipe.seed, plan.encoder).to(device).train()
     objective = Objective(model.tasks, recipe.heads.regression).to(device)
     batch = assemble([[each] for each in tokens], rows, np.ones(len(tokens)), 0).to(device)

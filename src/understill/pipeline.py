@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from errno import EEXIST, ENOTDIR
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,21 @@ from filelock import FileLock, Timeout
 
 from understill.data.batch import Batches
 from understill.data.encode import gold_of
-from understill.data.load import LoadedTask, load_tasks
+from understill.data.load import LoadedTask, load_tasks, read_tasks
+from understill.data.load import resolve as resolve_tasks
 from understill.data.tokens import Tokens, tokenise
-from understill.errors import UserError, nearest
+from understill.errors import Collector, UserError, nearest
 from understill.evaluate.metrics import majority, primary, score
 from understill.evaluate.predict import predict, save_predictions
 from understill.evaluate.predictor import Predictor
 from understill.events import Reading, Scored, Teaching, Tokenising, Watch, silent
-from understill.models.encoder import identity, load_tokenizer, resolve
+from understill.models.encoder import check_lengths, identity, load_tokenizer, resolve
 from understill.models.folder import ModelFolder, load_model, save_model
+from understill.models.folder import find_model as find_model
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.recipe import Machine, Recipe, fingerprint
 from understill.tasks import Task
-from understill.train.device import make_accelerator, pick_device, pick_precision
+from understill.train.device import check_trackers, make_accelerator, pick_device, pick_precision
 from understill.train.fit import Evaluated, Fitted, Report, Scores, fit
 from understill.train.objective import Objective
 
@@ -93,14 +96,33 @@ class Run:
 
 def cache_folder(recipe: Recipe) -> Path:
     """Return where data and tokens are kept between runs."""
-    return Path(recipe.output.folder) / "cache"
+    return recipe.output.path / "cache"
+
+
+def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
+    """Read and check all data of a recipe, for which no encoder is needed."""
+    writable(recipe.output.path)
+    return load_tasks(recipe, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
 
 
 def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
-    """Read and check all data and say which models are to be trained."""
-    writable(Path(recipe.output.folder))
-    encoder = resolve(str(recipe.find(recipe.encoder.name)))
-    loaded = load_tasks(recipe, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
+    """Check what is quickly checked, all of it at once, then read all data, and say which models are to be trained."""
+    found = Collector()
+    with found:
+        writable(recipe.output.path)
+    with found:
+        pick_precision(recipe.training.precision, pick_device(recipe.machine))
+    with found:
+        check_trackers(recipe.output.trackers)
+    with found:
+        encoder = find_encoder(recipe)
+    with found:
+        tasks = resolve_tasks(recipe)
+    found.raise_if_any()
+    skip = recipe.data.on_bad_row == "skip"
+    loaded = read_tasks(tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
+    # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
+    loaded = {name: _as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
     own = [name for name, task in loaded.items() if task.task.head == name]
     groups = {"multi": own} if recipe.models == "together" else {name: [name] for name in own}
     about = identity(encoder)
@@ -108,6 +130,16 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
         _plan_model(recipe, name, [loaded[key] for key in keys], loaded, about) for name, keys in groups.items()
     )
     return Plan(recipe, loaded, models, encoder)
+
+
+def find_encoder(recipe: Recipe) -> str:
+    """Return what the loaders take for a recipe's encoder, when it can read as many tokens as are asked for."""
+    there = recipe.find(recipe.encoder.name)
+    encoder = resolve(str(there) if there.is_dir() else recipe.encoder.name)
+    own_lengths = {f"tasks.{name}.max_length": spec.max_length for name, spec in recipe.tasks.items()}
+    lengths = {place: length for place, length in own_lengths.items() if length}
+    check_lengths(recipe.encoder.name, encoder, {"encoder.max_length": recipe.encoder.max_length, **lengths})
+    return encoder
 
 
 def _plan_model(
@@ -140,7 +172,7 @@ def _plan_model(
             ],
         }
     )
-    folder = Path(recipe.output.folder) / "artifacts" / f"model-{name}-{print_of[:16]}"
+    folder = recipe.output.path / "artifacts" / f"model-{name}-{print_of[:16]}"
     return ModelPlan(name, tuple(task.task for task in mine), scored, print_of, folder)
 
 
@@ -301,7 +333,7 @@ def evaluate(
     """Score a model folder on the dev sets of a recipe."""
     folder = load_model(path)
     own = {task.name: task for task in folder.tasks}
-    loaded = load_tasks(recipe, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
+    loaded = read_data(recipe, watch)
     tasks = tuple(_as_trained(task, own[task.task.head]) for task in loaded.values() if task.task.head in own)
     if not tasks:
         raise UserError(f"the recipe has none of the model's tasks ({', '.join(own)})")
@@ -331,7 +363,7 @@ def load_predictor(path: Path, device: str) -> Predictor:
 
 def _write_run(plan: Plan, trained: tuple[TrainedModel, ...]) -> Run:
     """Write the run folder: the recipe, the scores, and the way to each model."""
-    folder = Path(plan.recipe.output.folder) / plan.recipe.name
+    folder = plan.recipe.output.path / plan.recipe.name
     (folder / "models").mkdir(parents=True, exist_ok=True)
     (folder / "recipe.yaml").write_text(plan.recipe.to_yaml(), encoding="utf-8")
     guesses = majority_scores(plan)
@@ -361,17 +393,6 @@ def _gold(loaded: LoadedTask, split: str) -> np.ndarray[Any, np.dtype[np.float64
     return np.concatenate(batches).astype(np.float64)
 
 
-def find_model(path: Path) -> Path:
-    """Return the model folder meant by a path: the folder itself, or the only model of a run folder."""
-    models = path / "models"
-    if (path / "understill.json").exists() or not models.is_dir():
-        return path
-    names = sorted(entry.name for entry in models.iterdir())
-    if len(names) == 1:
-        return models / names[0]
-    raise UserError(f"{path} holds several models; give one of them: {', '.join(str(models / name) for name in names)}")
-
-
 def pick_models(plan: Plan, names: tuple[str, ...]) -> tuple[ModelPlan, ...]:
     """Return the models of a plan with these names, or all."""
     known = {model.name: model for model in plan.models}
@@ -386,9 +407,10 @@ def writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"output.folder {folder}: {error.strerror}") from None
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"output.folder {folder}: nothing may be written there")
+        what = "there is a file of this name" if error.errno in (EEXIST, ENOTDIR) else error.strerror
+        raise UserError(f"output.folder: {folder} cannot be made: {what} → name another folder") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"output.folder: nothing may be written to {folder} → name another folder")
 
 
 def write_json(path: Path, values: Any) -> None:

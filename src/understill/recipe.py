@@ -2,100 +2,22 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-from understill.errors import Problem, RecipeError, UserError, nearest
+from understill.errors import RecipeError, UserError, listed, nearest
+from understill.mistakes import explain, section_at, shown
+from understill.section import Every as Every
+from understill.section import Fraction, Names, Positive, Section, as_list, faulty
 from understill.tasks import METRICS, Kind
-from understill.yamlfile import Places, read_yaml, read_yaml_value
-
-#: Names people know from other tools, and what they are called here.
-FAMILIAR = {
-    "learning_rate": "lr",
-    "batch_size": "batch",
-    "per_device_train_batch_size": "batch",
-    "num_train_epochs": "epochs",
-    "num_epochs": "epochs",
-    "max_steps": "steps",
-    "warmup_ratio": "warmup",
-    "max_grad_norm": "clip",
-    "max_seq_length": "max_length",
-    "model": "encoder",
-    "model_name": "encoder",
-    "model_name_or_path": "encoder",
-    "validation": "dev",
-    "eval": "dev",
-    "optim": "optimizer",
-    "output_dir": "output",
-    "text_column": "text",
-    "label_column": "label",
-    "fp16": "precision",
-    "bf16": "precision",
-}
-
-#: Parts of the schema that later versions fill; naming them now must not be silently ignored.
-RESERVED = {
-    "teachers": "distillation is not in this version yet",
-    "student": "distillation is not in this version yet",
-    "targets": "distillation is not in this version yet",
-    "distil": "distillation is not in this version yet",
-    "unlabelled": "unlabelled text is not in this version yet",
-    "ablations": "ablations are not in this version yet",
-    "seeds": "several seeds in one run are not in this version yet; use seed",
-}
-
-
-class Section(BaseModel):
-    """A part of a recipe: frozen, and strict about its keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-def _tuple(value: Any) -> Any:
-    """Take one value or a list of them."""
-    return value if isinstance(value, (list, tuple)) or value is None else [value]
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_tuple)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-
-
-class Every(Section):
-    """How often something happens: `200 steps`, `1 epoch`, `0.5 epochs`, `5 minutes`, or `never`."""
-
-    count: Positive
-    unit: Literal["steps", "epochs", "minutes", "never"]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _parse(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            if value.strip() == "never":
-                return {"count": 1, "unit": "never"}
-            match = re.fullmatch(r"\s*([\d.]+)\s*(step|epoch|minute)s?\s*", value)
-            if not match:
-                raise ValueError(f'"{value}" is not an interval; write "200 steps", "1 epoch", "5 minutes" or "never"')
-            return {"count": match[1], "unit": f"{match[2]}s"}
-        return value
-
-    def __str__(self) -> str:
-        return "never" if self.unit == "never" else f"{self.count:g} {self.unit}"
+from understill.yamlfile import Places, dump_yaml, read_yaml, read_yaml_value
 
 
 class DemoData(Section):
@@ -104,10 +26,12 @@ class DemoData(Section):
     rows: Annotated[int, Field(ge=20)] = 2000
     seed: int = 0
 
-    @model_validator(mode="before")
     @classmethod
-    def _short(cls, value: Any) -> Any:
-        if value is True:
+    def short(cls, value: Any) -> Any:
+        """Take `true`, or the number of rows."""
+        if isinstance(value, bool) or not isinstance(value, (int, dict)):
+            if value is not True:
+                raise ValueError(f"{shown(value)} is not allowed → write true or the number of rows, or leave it out")
             return {}
         return {"rows": value} if isinstance(value, int) else value
 
@@ -127,9 +51,9 @@ class HubSpec(Section):
     config: str | None = None
     revision: str | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _short(cls, value: Any) -> Any:
+    def short(cls, value: Any) -> Any:
+        """Take the name alone."""
         return {"dataset": value} if isinstance(value, str) else value
 
 
@@ -146,7 +70,7 @@ class TaskSpec(Section):
     labels: Names = ()
     range: tuple[float, float] | None = None
     metrics: Names = ()
-    symmetric: bool = False
+    symmetric: bool | None = None  # as the task is known; a task of your own is not
     rows: Annotated[int, Field(ge=1)] | None = None  # use only so many training rows
     weight: Positive = 1.0  # of this task's loss
     max_length: Annotated[int, Field(ge=8)] | None = None
@@ -154,21 +78,24 @@ class TaskSpec(Section):
     @field_validator("dev", mode="before")
     @classmethod
     def _dev(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError("dev takes file names, or the share of train to hold out, such as 0.1")
-        if isinstance(value, (int, float)):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             if not 0 < value < 1:
-                raise ValueError(f"the share of train to hold out must lie between 0 and 1, not {value}")
+                raise ValueError(f"{value} is no share of train to hold out → write one between 0 and 1, such as 0.1")
             return float(value)
-        names = _tuple(value)
+        names = as_list(value)
         if names is not None and not all(isinstance(name, str) for name in names):
-            raise ValueError("dev takes file names, or the share of train to hold out, such as 0.1")
+            raise ValueError(f"{shown(value)} is not allowed → name files, or the share of train to hold out: 0.1")
         return None if names is None else tuple(names)
 
     @field_validator("labels", mode="before")
     @classmethod
     def _labels(cls, value: Any) -> Any:
-        return [str(label) for label in _tuple(value) or []]
+        labels = as_list(value) or []
+        for label in labels:
+            if not isinstance(label, (str, int, float)):
+                raise ValueError(f"{shown(label)} is no label → write the labels' names, as in [yes, no]")
+        # As they are found in files, where there is no True but true.
+        return [str(label).lower() if isinstance(label, bool) else str(label) for label in labels]
 
     @property
     def own(self) -> bool:
@@ -177,22 +104,45 @@ class TaskSpec(Section):
 
     @model_validator(mode="after")
     def _whole(self) -> TaskSpec:
-        if not self.own:
-            return self
-        for key in ("train", "text", "label"):
-            if not getattr(self, key):
-                raise ValueError(f"a task of your own needs {key}")
-        if self.kind == "ranking":
-            raise ValueError("ranking tasks cannot be trained yet; use classification or regression")
+        faults = [*self._contradictions(), *(self._missing() if self.own else ())]
+        if faults:
+            raise faulty(*faults)
+        return self
+
+    def _missing(self) -> Iterator[tuple[str, str]]:
+        """Yield what a task of the user's own lacks."""
+        missing = [key for key in ("train", "text", "label") if not getattr(self, key)]
+        if missing:
+            fix = "name a split of the dataset" if missing[0] == "train" else "name the columns of your files"
+            yield "", f"a task of your own needs {listed(missing, 'and')} → {fix}"
+        if self.symmetric and self.text and len(self.text) != 2:
+            yield "symmetric", "only a task with two text columns can be symmetric → leave it out"
         known = METRICS[self.kind or "classification"]
         for metric in self.metrics:
             if metric not in known:
-                raise ValueError(f'metric "{metric}" does not fit; {nearest(metric, known)}')
-        if self.symmetric and len(self.text) != 2:
-            raise ValueError("only a task with two text columns can be symmetric")
+                yield (
+                    "metrics",
+                    f'"{metric}" is no metric for {self.kind or "classification"} → {nearest(metric, known)}',
+                )
+
+    def _contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield settings that do not go together."""
+        if self.kind == "ranking":
+            yield "kind", "ranking tasks cannot be trained yet → use classification or regression"
+        if self.kind == "regression" and self.labels:
+            yield "labels", "a regression task has scores, not labels → leave labels out, or make it classification"
+        if self.own and self.kind != "regression" and self.range:
+            yield "range", "range is for scores → leave it out, or set kind: regression"
         if self.range and self.range[0] >= self.range[1]:
-            raise ValueError(f"range {list(self.range)} is empty; write [lowest, highest]")
-        return self
+            yield "range", f"nothing lies between {self.range[0]:g} and {self.range[1]:g} → write [lowest, highest]"
+        if len(self.labels) == 1:
+            yield "labels", f'"{self.labels[0]}" is the only label; there is nothing to learn → name two or more'
+        for label in sorted({label for label in self.labels if self.labels.count(label) > 1}):
+            yield "labels", f'"{label}" is named twice → name each label once'
+        columns = [*self.text, *([self.label] if self.label else [])]
+        for column in sorted({column for column in columns if columns.count(column) > 1}):
+            key = "label" if column == self.label else "text"
+            yield key, f'the column "{column}" is used twice → each text and the label need a column of their own'
 
 
 class EncoderSpec(Section):
@@ -203,9 +153,11 @@ class EncoderSpec(Section):
     max_length: Annotated[int, Field(ge=8)] = 128
     dropout: Fraction | None = None  # inside the encoder; its own setting when not given
 
-    @model_validator(mode="before")
     @classmethod
-    def _short(cls, value: Any) -> Any:
+    def short(cls, value: Any) -> Any:
+        """Take the name alone."""
+        if not isinstance(value, (str, dict)):
+            raise ValueError(f"{shown(value)} is no encoder → write a name, such as minilm")
         return {"name": value} if isinstance(value, str) else value
 
 
@@ -229,15 +181,15 @@ class Sampling(Section):
     power: Annotated[float, Field(ge=0, le=1)] = 1.0
     copies: bool = False
 
-    @model_validator(mode="before")
     @classmethod
-    def _short(cls, value: Any) -> Any:
+    def short(cls, value: Any) -> Any:
+        """Take `proportional` or `uniform`."""
         named = {"proportional": {"power": 1.0}, "uniform": {"power": 0.0}}
-        if isinstance(value, str):
-            if value not in named:
-                raise ValueError(f'"{value}" is not a sampling; write proportional, uniform or {{power: 0.75}}')
-            return named[value]
-        return value
+        if isinstance(value, dict):
+            return value
+        if not isinstance(value, str) or value not in named:
+            raise ValueError(f"{shown(value)} is not a sampling → write proportional, uniform or {{power: 0.75}}")
+        return named[value]
 
 
 class Training(Section):
@@ -273,15 +225,20 @@ class Training(Section):
     def _steps_or_epochs(cls, value: Every) -> Every:
         # A clock would make the result depend on the machine's speed.
         if value.unit == "minutes":
-            raise ValueError('evaluation goes by steps or epochs, for instance "200 steps" or "1 epoch"')
+            raise ValueError('evaluation goes by steps or epochs → write, for instance, "200 steps" or "1 epoch"')
         return value
 
     @model_validator(mode="after")
     def _whole(self) -> Training:
+        faults = []
         if self.micro_batch and self.micro_batch > self.batch:
-            raise ValueError(f"micro_batch {self.micro_batch} is larger than batch {self.batch}")
+            faults.append(
+                ("micro_batch", f"{self.micro_batch} rows are more than the batch has → at most {self.batch}")
+            )
         if self.patience and self.evaluate.unit == "never":
-            raise ValueError("patience needs evaluations; evaluate is never")
+            faults.append(("patience", 'it counts evaluations, and evaluate is "never" → set evaluate: 1 epoch'))
+        if faults:
+            raise faulty(*faults)
         return self
 
 
@@ -294,8 +251,13 @@ class Evaluation(Section):
 class Output(Section):
     """Where results go, and who else is told about progress."""
 
-    folder: str = "runs"
+    folder: Annotated[str, Field(min_length=1)] = "runs"
     trackers: Names = ()  # names accelerate knows, such as tensorboard
+
+    @property
+    def path(self) -> Path:
+        """The folder, with ~ spelled out."""
+        return Path(self.folder).expanduser()
 
 
 class Machine(Section):
@@ -309,7 +271,7 @@ class Recipe(Section):
     """The whole experiment."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     data: DataSpec = DataSpec()
     tasks: Annotated[dict[str, TaskSpec], Field(min_length=1)]
     models: Literal["together", "each"] = "together"  # one model for all tasks, or one for each
@@ -324,10 +286,14 @@ class Recipe(Section):
     @field_validator("tasks", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = [value]
         if isinstance(value, (list, tuple)):
             for name in value:
                 if not isinstance(name, str):
-                    raise ValueError("tasks is a list of names, or a mapping from name to settings")
+                    raise ValueError(f"{shown(name)} is no name → write [mood, queue], or a mapping: name to settings")
+                if value.count(name) > 1:
+                    raise ValueError(f'"{name}" is named twice → name each task once')
             return {name: {} for name in value}
         if isinstance(value, dict):
             return {name: {} if spec is None else spec for name, spec in value.items()}
@@ -338,14 +304,16 @@ class Recipe(Section):
     def _task_names(cls, value: dict[str, TaskSpec]) -> dict[str, TaskSpec]:
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
-                raise ValueError(f'"{name}" cannot be a task name; use letters, digits, - and _')
+                raise ValueError(f'"{name}" cannot be a task name → use letters, digits, - and _')
         return value
 
     @model_validator(mode="after")
     def _heads(self) -> Recipe:
-        for name in self.heads.tasks:
-            if name not in self.tasks:
-                raise ValueError(f'heads.tasks names "{name}", which is not a task; {nearest(name, self.tasks)}')
+        strange = [name for name in self.heads.tasks if name not in self.tasks]
+        if strange:
+            raise faulty(
+                *((f"heads.tasks.{name}", f"there is no such task → {nearest(name, self.tasks)}") for name in strange)
+            )
         return self
 
     def find(self, path: str) -> Path:
@@ -358,9 +326,36 @@ class Recipe(Section):
         """Return the folders that relative paths are looked up in, in this order."""
         return (Path(), self._folder)
 
+    def located(self) -> Recipe:
+        """Return the recipe with paths that only its own folder has spelled out, so that a copy finds them too."""
+
+        def move(name: str) -> str:
+            here, there = Path(name).expanduser(), self._folder / name
+            return str(there) if not there_is(here) and there_is(there) else name
+
+        tasks = {}
+        for name, spec in self.tasks.items():
+            changes: dict[str, Any] = {}
+            if spec.hub:
+                changes["hub"] = spec.hub.model_copy(update={"dataset": move(spec.hub.dataset)})
+            else:
+                given = {"train": spec.train, "dev": spec.dev, "test": spec.test}
+                changes = {key: tuple(map(move, value)) for key, value in given.items() if isinstance(value, tuple)}
+            tasks[name] = spec.model_copy(update=changes)
+        data = self.data.model_copy(update={"glue": move(self.data.glue)}) if self.data.glue else self.data
+        encoder = self.encoder.model_copy(update={"name": move(self.encoder.name)})
+        return self.model_copy(update={"tasks": tasks, "data": data, "encoder": encoder})
+
     def to_yaml(self) -> str:
         """Return the whole recipe, defaults included."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return dump_yaml(self.model_dump(mode="json"))
+
+
+def there_is(path: Path) -> bool:
+    """Say whether a path, or anything that fits a pattern, exists."""
+    return path.exists() or (
+        glob.has_magic(str(path)) and next(glob.iglob(str(path), recursive=True), None) is not None
+    )
 
 
 def fingerprint(values: Any) -> str:
@@ -373,12 +368,13 @@ def load_recipe(path: Path, sets: tuple[str, ...] = ()) -> Recipe:
     """Read a recipe file, apply `key=value` changes, and report everything that is wrong at once."""
     values, places = read_yaml(path)
     if not isinstance(values, dict):
-        raise UserError(f"{path}: a recipe is a mapping of keys to values; this file holds {_what(values)}")
+        what = "the file is empty" if values is None else f"the file holds {shown(values)}"
+        raise UserError(f"{path}: {what} → a recipe has keys and values, for instance tasks: [mood, queue]")
     for change in sets:
         _apply(values, places, change)
     recipe = make_recipe(values, places)
     recipe._folder = path.parent
-    return recipe
+    return recipe.located()
 
 
 def make_recipe(values: dict[str, Any], places: Places | None = None) -> Recipe:
@@ -387,16 +383,7 @@ def make_recipe(values: dict[str, Any], places: Places | None = None) -> Recipe:
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        problems = [_problem(detail, places) for detail in error.errors()]
-        raise RecipeError(f"{places.file}: {_count(len(problems))}", problems) from None
-
-
-def _count(number: int) -> str:
-    return "1 problem" if number == 1 else f"{number} problems"
-
-
-def _what(value: Any) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+        raise RecipeError(places.file, explain(error, Recipe, places)) from None
 
 
 def _apply(values: dict[str, Any], places: Places, change: str) -> None:
@@ -404,59 +391,26 @@ def _apply(values: dict[str, Any], places: Places, change: str) -> None:
     key, equals, text = change.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
-        raise UserError(f'--set "{change}": write key=value, for instance --set training.lr=3e-5')
+        raise UserError(f'--set "{change}": not key=value → write, for instance, --set training.lr=3e-5')
     target: Any = values
-    for depth, part in enumerate(path[:-1]):
-        value = target.get(part)
-        if value is None:
-            value = target[part] = {}
-        elif depth == 0 and part == "tasks" and isinstance(value, list):
-            value = target[part] = {name: {} for name in value}
-        elif part == "encoder" and isinstance(value, str):
-            value = target[part] = {"name": value}
-        if not isinstance(value, dict):
-            raise UserError(f'--set "{change}": {".".join(path[: depth + 1])} is {_what(value)}, it has no keys')
-        target = value
+    for depth, part in enumerate(path[:-1], 1):
+        target[part] = _spelled_out(target.get(part), path[:depth])
+        target = target[part]
+        if not isinstance(target, dict):
+            name = ".".join(path[:depth])
+            raise UserError(f'--set "{change}": {name} is {shown(target)}, which has no keys → write --set {name}=…')
     target[path[-1]] = read_yaml_value(text, f'--set "{change}"')
     places.override(path, f"--set {change}")
 
 
-def _problem(detail: Any, places: Places) -> Problem:
-    """Turn one pydantic error into place, fault and remedy."""
-    path = tuple(detail["loc"])
-    where = ".".join(str(part) for part in path)
-    place = places.of(path)
-    key = str(path[-1]) if path else ""
-    if detail["type"] == "extra_forbidden":
-        if key in RESERVED:
-            return Problem(place, f"{where}: {RESERVED[key]}", "leave it out")
-        fix = f'did you mean "{FAMILIAR[key]}"?' if key in FAMILIAR else nearest(key, _keys_at(path[:-1]))
-        return Problem(place, f"{where}: there is no such key", fix)
-    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if detail["type"] == "missing":
-        return Problem(place, f"{where} is missing")
-    if detail["type"] == "value_error":
-        return Problem(place, f"{where}: {message}" if where else message)
-    given = detail.get("input")
-    shown = f"{given!r}" if isinstance(given, (str, int, float, bool, type(None))) else _what(given)
-    return Problem(place, f"{where}: {shown} is not allowed", f"it should be {message}")
-
-
-def _keys_at(path: tuple[Any, ...]) -> list[str]:
-    """Return the keys that are allowed at a place of the schema."""
-    annotation: Any = Recipe
-    for part in path:
-        if get_origin(annotation) is dict:
-            annotation = get_args(annotation)[1]
-        else:
-            section = _section(annotation)
-            found = section.model_fields.get(part) if section else None
-            annotation = found.annotation if found else None
-    section = _section(annotation)
-    return list(section.model_fields) if section else []
-
-
-def _section(annotation: Any) -> type[Section] | None:
-    """Find the section in an annotation such as `DemoData | None`."""
-    options = (annotation, *get_args(annotation))
-    return next((option for option in options if isinstance(option, type) and issubclass(option, Section)), None)
+def _spelled_out(value: Any, path: tuple[str, ...]) -> Any:
+    """Return a value of the recipe as a mapping where it has such a form."""
+    if value is None:
+        return {}
+    if path == ("tasks",) and isinstance(value, (str, list)):
+        return {name: {} for name in as_list(value)}
+    section = section_at(Recipe, path)
+    try:
+        return section.short(value) if section is not None and issubclass(section, Section) else value
+    except ValueError:  # a short form with a mistake in it, which is about to be written over
+        return {}

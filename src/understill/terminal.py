@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.syntax import Syntax
@@ -28,13 +27,18 @@ Scores = Mapping[str, Mapping[str, float]]
 #: Seconds between two lines where the output is a file and nothing can be redrawn.
 QUIET = 15.0
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False)
+#: Columns of a table where the output is a file.
+WIDTH = 120
+
+# Texts, labels and file names are shown as they are: no markup, no emoji codes, no wrapping.
+_PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}
+out = Console(width=None if sys.stdout.isatty() else WIDTH, **_PLAIN)
+err = Console(stderr=True, **_PLAIN)
 
 
 def say(text: str) -> None:
     """Print a line."""
-    out.print(escape(text))
+    out.print(text)
 
 
 def duration(seconds: float) -> str:
@@ -52,12 +56,12 @@ class Progress:
 
     def __init__(self) -> None:
         self.live = err.is_terminal
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(),
-                   TextColumn("{task.fields[detail]}"), TimeElapsedColumn())  # fmt: skip
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24), MofNCompleteColumn(),
+                   TextColumn("{task.fields[detail]}", markup=False), TimeElapsedColumn())  # fmt: skip
         self.bars = Bars(*columns, console=err, transient=True, disable=not self.live)
         self.bar: TaskID | None = None
         self.what = ""
-        self.spoke = 0.0
+        self.spoke = time.monotonic()
         self.model = ""
 
     def __enter__(self) -> Callable[[Any], None]:
@@ -72,7 +76,7 @@ class Progress:
         getattr(self, f"_{type(event).__name__.lower()}")(event)
 
     def _line(self, text: str) -> None:
-        self.bars.console.print(escape(text))
+        self.bars.console.print(text.rstrip())
 
     def _show(self, what: str, done: int, total: int | None, detail: str = "") -> None:
         if self.bar is None or self.what != what:
@@ -129,7 +133,7 @@ def counter(what: str) -> Iterator[Callable[[int], None]]:
     """Show a running count."""
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TextColumn("{task.completed:,.0f} rows"),
         TimeElapsedColumn(),
     )
@@ -153,18 +157,13 @@ def show_run(run: Run) -> None:
 
 
 def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
-    """Show scores ×100: a row for each dev set and metric, a column for each model."""
-    table = Table(title="dev scores", title_justify="left")
-    table.add_column("task")
-    table.add_column("metric")
+    """Show scores ×100: a row for each dev set and metric, a column for each model, and the means."""
+    table = _table("dev scores", "task", "metric")
     for name in columns:
         table.add_column(name, justify="right")
     means: dict[str, list[float]] = {name: [] for name in columns}
     for task in tasks.values():
-        places = dict.fromkeys(
-            place for scores in columns.values() for place in scores if place.split("/")[0] == task.name
-        )
-        for place in places:
+        for place in _places(task, columns):
             for metric in task.metrics:
                 values = [scores.get(place, {}).get(metric) for scores in columns.values()]
                 shown = place.removesuffix("/dev").replace("/dev_", " ")
@@ -173,23 +172,33 @@ def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> Non
                 for name, scores in columns.items():
                     if place in scores:
                         means[name].append(100 * scores[place][task.metrics[0]])
-    if len(tasks) > 1:
+    complete = max((len(values) for values in means.values()), default=0)
+    if complete > 1:
         table.add_section()
-        complete = max((len(values) for values in means.values()), default=0)
-        shown_means = (
-            f"{sum(values) / len(values):.1f}" if len(values) == complete and values else "–"
-            for values in means.values()
-        )
-        table.add_row("mean", "first of each", *shown_means)
+        # A mean over fewer tasks would not compare with the others.
+        full = (f"{sum(values) / complete:.1f}" if len(values) == complete else "–" for values in means.values())
+        table.add_row("mean", "first of each", *full)
     out.print(table)
+
+
+def _places(task: Task, columns: Mapping[str, Scores]) -> list[str]:
+    """Name the dev sets of a task that any column has a score for."""
+    there = (place for scores in columns.values() for place in scores if place.split("/")[0] == task.name)
+    return list(dict.fromkeys(there))
+
+
+def _table(title: str, *columns: str) -> Table:
+    """Start a table; names and numbers are kept whole, long texts may break."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("task", "kind", "metric", "model", "steps", "about", "split"))
+    return table
 
 
 def show_plan(plan: Plan, times: Mapping[str, Estimate]) -> None:
     """Show what would run, and about how long."""
     show_data(plan.loaded, 0)
-    table = Table(title="models", title_justify="left")
-    for column in ("model", "tasks", "steps", "about", "state"):
-        table.add_column(column)
+    table = _table("models", "model", "tasks", "steps", "about", "state")
     for model in plan.models:
         time_of = times.get(model.name)
         state = "done" if model.done else "goes on from a checkpoint" if model.started else "to be trained"
@@ -206,9 +215,7 @@ def show_plan(plan: Plan, times: Mapping[str, Estimate]) -> None:
 
 def show_data(loaded: Mapping[str, LoadedTask], examples: int) -> None:
     """Show the tasks of a recipe with their rows and, if wanted, some of them."""
-    table = Table(title="tasks", title_justify="left")
-    for column in ("task", "kind", "texts", "labels", "rows", "notes"):
-        table.add_column(column)
+    table = _table("tasks", "task", "kind", "texts", "labels", "rows", "notes")
     for task in loaded.values():
         rows = ", ".join(f"{split} {data.rows:,}" for split, data in task.splits.items())
         notes = [f"{count:,} rows of {split} are in train" for split, count in task.overlap.items() if count]
@@ -234,9 +241,7 @@ def _about(task: Task) -> tuple[str, str, str]:
 def show_tasks(groups: Mapping[str, Sequence[Task]]) -> None:
     """Show the tasks that need no files of the user's."""
     for title, tasks in groups.items():
-        table = Table(title=title, title_justify="left")
-        for column in ("task", "kind", "texts", "labels", "metrics"):
-            table.add_column(column)
+        table = _table(title, "task", "kind", "texts", "labels", "metrics")
         for task in tasks:
             table.add_row(task.name, *_about(task), ", ".join(task.metrics))
         out.print(table)
@@ -244,9 +249,9 @@ def show_tasks(groups: Mapping[str, Sequence[Task]]) -> None:
 
 def show_counts(counts: Sequence[Any]) -> None:
     """Show the rows found in a GLUE folder beside the official ones."""
-    table = Table(title="GLUE", title_justify="left")
-    for column in ("task", "split", "rows", "official", ""):
-        table.add_column(column, justify="right" if column in ("rows", "official") else "left")
+    table = _table("GLUE", "task", "split")
+    for column in ("rows", "official", ""):
+        table.add_column(column, justify="right" if column else "left")
     for task, split, found, official in counts:
         same = "" if official is None else "complete" if found == official else "missing" if not found else "differs"
         shown = "–" if official is None else f"{official:,}"
@@ -284,4 +289,4 @@ def show_assets(assets: Sequence[AssetStatus]) -> None:
 
 def show_yaml(text: str) -> None:
     """Show a recipe."""
-    out.print(Syntax(text, "yaml", background_color="default") if sys.stdout.isatty() else escape(text))
+    out.print(Syntax(text, "yaml", background_color="default") if sys.stdout.isatty() else text)

@@ -27,42 +27,71 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# The resolvers are per class: copy them before changing, so that plain yaml stays as it is.
-_Loader.yaml_implicit_resolvers = {
-    first: [
-        (tag, pattern) for tag, pattern in resolvers if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:float")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+#: Plain words that are not strings, as YAML 1.2 has it: 1:30 and 2024-01-01 are words, 010 is ten.
+_PLAIN = {
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?\d+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+", "-+.0123456789"),
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "merge": (r"<<", "<"),
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|True|false|False)$"), list("tTfF"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)?$"),
-    list("-+0123456789."),
-)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes strings so that this reader, and one of YAML 1.1, read the same strings."""
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    # Only double quotes have escapes; without, odd line breaks would come back as spaces.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if text.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _teach(kind: Any) -> None:
+    for name, (pattern, first) in _PLAIN.items():
+        kind.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(rf"^(?:{pattern})$"), list(first))
+
+
+# The resolvers are per class: the reader starts from none, the writer adds to those of plain YAML.
+_Loader.yaml_implicit_resolvers = {}
+_teach(_Loader)
+_teach(_Dumper)
+
+
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 
 
 class Places:
     """Where each value of a file stands."""
 
-    def __init__(self, file: str, lines: dict[tuple[Any, ...], int] | None = None) -> None:
+    def __init__(self, file: str, lines: dict[tuple[str, ...], int] | None = None) -> None:
         self.file = file
         self._lines = lines or {}
-        self._overrides: dict[tuple[Any, ...], str] = {}
+        self._overrides: dict[tuple[str, ...], str] = {}
 
-    def override(self, path: tuple[Any, ...], place: str) -> None:
+    def override(self, path: tuple[str, ...], place: str) -> None:
         """Remember that a value was given on the command line."""
         self._overrides[path] = place
 
     def of(self, path: tuple[Any, ...]) -> str:
         """Return the place of a value, or of the nearest part of the file around it."""
-        for end in range(len(path), -1, -1):
-            part = path[:end]
+        names = tuple(str(part) for part in path)
+        for end in range(len(names), 0, -1):
+            part = names[:end]
             if part in self._overrides:
                 return self._overrides[part]
-            if part in self._lines and end:
+            if part in self._lines:
                 return f"line {self._lines[part]}"
-        return self.file
+        # A key that only the command line has, with others below it.
+        below = (place for known, place in self._overrides.items() if names and known[: len(names)] == names)
+        return next(below, self.file)
 
 
 def read_yaml(path: Path) -> tuple[Any, Places]:
@@ -75,11 +104,19 @@ def read_yaml(path: Path) -> tuple[Any, Places]:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     values, node = _parse(text, str(path))
-    lines: dict[tuple[Any, ...], int] = {}
+    lines: dict[tuple[str, ...], int] = {}
     if node is not None:
-        _walk(node, (), lines)
+        _walk(node, (), lines, set())
     return values, Places(str(path), lines)
+
+
+def dump_yaml(values: Any) -> str:
+    """Write values so that `read_yaml` gives them back."""
+    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def read_yaml_value(text: str, place: str) -> Any:
@@ -88,26 +125,61 @@ def read_yaml_value(text: str, place: str) -> Any:
 
 
 def _parse(text: str, place: str) -> tuple[Any, yaml.Node | None]:
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         return (None if node is None else loader.construct_document(node)), node
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{place}{line}: not valid YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{place}: not valid YAML: {error}") from None
-    finally:
-        loader.dispose()
+        line, what = _in_words(error)
+        raise UserError(f"{place}, line {line}: not valid YAML: {what}") from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        what = f"there is a control character, U+{int(error.character):04X}; delete it"
+        raise UserError(f"{place}, line {line}: not valid YAML: {what}") from None
+    except ValueError:  # int() has a limit
+        raise UserError(f"{place}: not valid YAML: a number has thousands of digits") from None
+    except RecursionError:
+        raise UserError(f"{place}: not valid YAML: brackets inside brackets, hundreds of them") from None
 
 
-def _walk(node: yaml.Node, path: tuple[Any, ...], lines: dict[tuple[Any, ...], int]) -> None:
+#: What the parser says, where it happens (in what was being read, or at the point itself), and what it means to people.
+_MEANS = (
+    ("'\\t'", "point", "there is a tab; indent with spaces"),
+    ("quoted scalar found unexpected end", "start", "the quote that is opened here is never closed"),
+    ("expected ',' or", "start", "the bracket that is opened here is never closed"),
+    (
+        "mapping values are not allowed",
+        "point",
+        "a colon where none can stand; mend the indentation, or use quotes",
+    ),
+    ("sequence entries are not allowed", "point", "a list begins where none can stand; put it on a line of its own"),
+    ("expected <block end>", "point", "the line does not fit in; mend the indentation and the quotes"),
+    ("could not find expected ':'", "point", "a colon is missing; write key: value"),
+    ("cannot start any token", "point", "a value cannot begin with this sign; put it in quotes"),
+    ("could not determine a constructor", "point", "tags, such as !this, have no meaning in a recipe; leave it out"),
+    ("unhashable key", "point", "a list or mapping cannot be a key"),
+    ("single document", "point", "a second document begins with ---; leave one"),
+)
+
+
+def _in_words(error: yaml.MarkedYAMLError) -> tuple[int, str]:
+    """Return the line of a mistake, and what it is."""
+    problem = " ".join(part for part in (error.context, error.problem) if part)
+    marks = {"point": error.problem_mark or error.context_mark, "start": error.context_mark or error.problem_mark}
+    where, what = next(((where, what) for sign, where, what in _MEANS if sign in problem), ("point", problem))
+    mark = marks[where]
+    return (mark.line + 1 if mark else 1), what
+
+
+def _walk(node: yaml.Node, path: tuple[str, ...], lines: dict[tuple[str, ...], int], seen: set[int]) -> None:
     lines[path] = node.start_mark.line + 1
+    if id(node) in seen:
+        return  # an alias, which may even hold itself; what is inside has its place where it is written
+    seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            _walk(value, (*path, key.value), lines)
-            lines[(*path, key.value)] = key.start_mark.line + 1
+            _walk(value, (*path, str(key.value)), lines, seen)
+            lines[(*path, str(key.value))] = key.start_mark.line + 1
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            _walk(value, (*path, index), lines)
+            _walk(value, (*path, str(index)), lines, seen)

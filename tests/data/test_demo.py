@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -17,6 +18,19 @@ from understill.data import demo
 from understill.data.demo import similar
 from understill.data.demo.fill import SPLITS, Words, fill, objects, owner
 from understill.errors import UserError
+
+#: The second dev row of two tasks with seed 0.
+GOLDEN = [
+    {
+        "message": "Dear team. The live chat was not terrible at all, I would even call it fantastic. Ref. 73743.",
+        "label": "calm",
+    },
+    {
+        "first": "Hi there. Please send me the bill for the piano, I need it for my taxes. Cheers, Katya",
+        "second": "Me again. Something that belongs to the hedge trimmer was left out. Thanks, Ana",
+        "label": 0.0,
+    },
+]
 
 NAMES = tuple(demo.TASKS)
 
@@ -101,7 +115,7 @@ def test_both_texts_of_a_symmetric_pair_stay_in_their_split() -> None:
 def test_nearly_all_rows_are_distinct(name: str) -> None:
     table = rows_of(name, "train", 50_000)
     rows = set(zip(*(table.column(column).to_pylist() for column in demo.TASKS[name].text), strict=True))
-    assert len(rows) > 0.99 * table.num_rows
+    assert len(rows) > 0.98 * table.num_rows
 
 
 @pytest.mark.parametrize("name", ["mood", "queue", "follows"])
@@ -129,7 +143,7 @@ def test_scores_of_similar_fill_their_range(split: str) -> None:
     assert np.histogram(scores, bins=5, range=(0, 5))[0].min() > 200
 
 
-FACTS = st.tuples(*(st.integers(0, 2) for _ in range(5)))
+FACTS = st.tuples(*(st.integers(0, 2) for _ in range(4)))
 
 
 @given(st.lists(st.tuples(FACTS, FACTS), min_size=1, max_size=5))
@@ -178,8 +192,6 @@ def words_score(name: str) -> float:
     train, dev = lists(name, "train", 1500), lists(name, "dev", 600)
     columns = demo.TASKS[name].text
     parts = [TfidfVectorizer(ngram_range=(1, 2)) for _ in columns]
-    import scipy.sparse as sp
-
     x_train = sp.hstack([part.fit_transform(train[column]) for part, column in zip(parts, columns, strict=True)])
     x_dev = sp.hstack([part.transform(dev[column]) for part, column in zip(parts, columns, strict=True)])
     model = LogisticRegression(C=10, max_iter=500).fit(x_train, train["label"])
@@ -189,6 +201,3 @@ def words_score(name: str) -> float:
 def test_a_bag_of_words_learns_queue_in_part_and_fails_on_follows() -> None:
     assert 0.3 < words_score("queue") < 0.8
     assert words_score("follows") < 0.6
-
-
-GOLDEN: list[dict[str, Any]] = []

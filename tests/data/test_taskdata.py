@@ -258,11 +258,6 @@ def test_labels_are_known_from_all_of_train_even_when_few_rows_are_used(tmp_path
         ([(f"t{i}", f"{i}") for i in range(25)], {}, "has 25 different labels in 25 rows; it looks like scores or ids"),
         ([(f"t{i}", f"{i // 2}") for i in range(3000)], {}, "has more than 1,000 different labels in 3,000 rows"),
         ([(f"t{i}", "3") for i in range(9)], {"kind": "regression"}, "every row has the score 3; there is nothing"),
-        ([("t", "a")], {"labels": ["a"]}, '"a" is the only label'),
-        ([("t", "a")], {"labels": ["a", "a"]}, "a label is named twice"),
-        ([("t", "a")], {"kind": "regression", "labels": ["a", "b"]}, "a regression task has scores, not labels"),
-        ([("t", "a")], {"range": [0, 5]}, "range is for scores"),
-        ([("t", "a")], {"text": "queue"}, "text and label name the same column twice"),
     ],
 )
 def test_what_cannot_be_learnt_gives_one_sentence(

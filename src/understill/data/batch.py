@@ -150,6 +150,26 @@ def apportion(shares: Floats, total: int) -> NDArray[np.int64]:
     return counts
 
 
+class Shares(NamedTuple):
+    """How an epoch is shared out among tasks, [tasks] each."""
+
+    mass: Floats  # the rows each task should count for
+    copies: NDArray[np.int64] | None  # how often its set is taken; None where rows are drawn one by one
+    draws: NDArray[np.int64]  # the rows drawn of it: whole batches in all, or of each task in "one_task"
+
+
+def shares(units: Ints, batch: int, mode: str, sampling: Sampling) -> Shares:
+    """Share an epoch out among tasks of so many rows, counting a row in both orders twice."""
+    mass = units.astype(np.float64) ** sampling.power
+    mass *= units.sum() / mass.sum()
+    copies = np.maximum(1, np.rint(mass / units)).astype(np.int64) if sampling.copies else None
+    wanted = mass if copies is None else (copies * units).astype(np.float64)
+    batches = -(-round(float(wanted.sum())) // batch)
+    if mode == "mixed":
+        return Shares(mass, copies, apportion(wanted, batches * batch))
+    return Shares(mass, copies, apportion(wanted, max(batches, len(wanted))) * batch)
+
+
 class _Plan(NamedTuple):
     """One epoch: the units of each batch, what they are padded to, and how many tokens they hold."""
 
@@ -201,22 +221,11 @@ class Batches:
         # A unit is a row in one order; those of all tasks are numbered through, and `_starts` says where each begins.
         self._starts = np.concatenate([[0], np.cumsum(self._units)])
         self._lengths = np.concatenate([source.lengths.astype(np.uint16) for source in everything])
-        mass = self._units.astype(np.float64) ** sampling.power
-        mass *= self._units.sum() / mass.sum()
-        self.copies = np.maximum(1, np.rint(mass / self._units)).astype(np.int64) if sampling.copies else None
-        wanted = mass if self.copies is None else (self.copies * self._units).astype(np.float64)
-        self.draws = self._draws(wanted)
+        mass, self.copies, self.draws = shares(self._units, batch, mode, sampling)
         self.weights = np.ones(len(tokens)) if weights is None else np.array(weights, np.float64)
         if sampling.copies:
             self.weights = self.weights * (mass / mass.sum()) * self.draws.sum() / self.draws
         self._plans: dict[int, _Plan] = {}
-
-    def _draws(self, wanted: Floats) -> NDArray[np.int64]:
-        """Return the rows drawn of each task in an epoch: whole batches in all, or of each task in "one_task"."""
-        batches = -(-round(float(wanted.sum())) // self.batch)
-        if self.mode == "mixed":
-            return apportion(wanted, batches * self.batch)
-        return apportion(wanted, max(batches, len(wanted))) * self.batch
 
     @property
     def steps_per_epoch(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,9 +35,14 @@ class LoadedTask:
 
 def load_tasks(recipe: Recipe, cache: Path, progress: Progress | None = None) -> dict[str, LoadedTask]:
     """Read and check all data of a recipe; everything that is wrong with it is raised together."""
-    plans = resolve(recipe)
+    return read_tasks(resolve(recipe), recipe.data.on_bad_row == "skip", cache, progress)
+
+
+def read_tasks(
+    plans: Sequence[Plan], skip: bool, cache: Path, progress: Progress | None = None
+) -> dict[str, LoadedTask]:
+    """Read and check the rows of tasks that are resolved; `skip` leaves bad ones out."""
     bad = BadRows()
-    skip = recipe.data.on_bad_row == "skip"
     found: dict[str, dict[str, TaskData]] = {}
     for plan in plans:
         with _collecting(bad.files):
@@ -85,7 +90,6 @@ def resolve(recipe: Recipe) -> list[Plan]:
 
 def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> Plan:
     """Plan a task of the user's own files or of a hub dataset."""
-    _check_own(name, spec)
     task = Task(
         name=name,
         kind=spec.kind or "classification",
@@ -94,7 +98,7 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
         labels=spec.labels,
         range=spec.range,
         metrics=spec.metrics,
-        symmetric=spec.symmetric,
+        symmetric=bool(spec.symmetric),
     )
     make = _hub_source(spec, recipe) if spec.hub else _file_source(recipe)
     wanted: dict[str, tuple[str, ...]] = {"train": spec.train, "test": spec.test}
@@ -107,23 +111,6 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
                 splits[split] = make(names, task, split == "test")
     share = spec.dev if isinstance(spec.dev, float) else HOLD_OUT
     return Plan(task, splits, None if wanted.get("dev") else share, spec.rows)
-
-
-def _check_own(name: str, spec: TaskSpec) -> None:
-    """Refuse settings that contradict each other."""
-    place = f"tasks.{name}"
-    if spec.kind == "ranking":
-        raise _no_ranking(name)
-    if spec.kind == "regression" and spec.labels:
-        raise BadFile(place, "a regression task has scores, not labels", "leave labels out, or make it classification")
-    if spec.kind != "regression" and spec.range:
-        raise BadFile(place, "range is for scores", "leave it out, or set kind: regression")
-    if len(spec.labels) == 1:
-        raise BadFile(place, f'"{spec.labels[0]}" is the only label; there is nothing to learn', "name two or more")
-    if len(set(spec.labels)) < len(spec.labels):
-        raise BadFile(place, "a label is named twice", "name each once")
-    if spec.label in spec.text or len(set(spec.text)) < len(spec.text):
-        raise BadFile(place, "text and label name the same column twice", "each needs a column of its own")
 
 
 def _file_source(recipe: Recipe) -> Callable[[tuple[str, ...], Task, bool], Source]:
@@ -154,7 +141,7 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
     """Plan a task that is known by name."""
     given = [key for key in ("dev", "test", "text", "label", "kind", "labels", "range") if getattr(spec, key)]
     demos = _demo_tasks()
-    known = name in demos or name in GLUE
+    known = (recipe.data.demo is not None and name in demos) or (recipe.data.glue is not None and name in GLUE)
     if given and known:
         fix = "leave it out, or give train too, to make this a task of your own"
         raise BadFile(f"tasks.{name}.{given[0]}", f"{name} is a known task, which has its own {given[0]}", fix)
@@ -199,7 +186,7 @@ def _changed(task: Task, spec: TaskSpec) -> Task:
         if metric not in METRICS[task.kind]:
             fix = nearest(metric, METRICS[task.kind])
             raise BadFile(f"tasks.{task.name}.metrics", f'"{metric}" is no metric for {task.kind}', fix)
-    symmetric = spec.symmetric if "symmetric" in spec.model_fields_set else task.symmetric
+    symmetric = task.symmetric if spec.symmetric is None else spec.symmetric
     if symmetric and not task.pair:
         raise BadFile(f"tasks.{task.name}.symmetric", "only a task with two texts can be symmetric", "leave it out")
     return replace(task, metrics=spec.metrics or task.metrics, symmetric=symmetric)

@@ -136,7 +136,7 @@ class Pass:
         """Work out labels and range from what was read, and refuse splits that hold nothing."""
         task, total = self.plan.task, sum(rows.values())
         if not total:
-            raise Fault(f"no row of {self.split} can be used")
+            raise Fault(f"no row of {self.split} can be used", "see why with data.on_bad_row: stop")
         self.found = {"labels": list(task.labels), "range": list(task.range) if task.range else None}
         if self.split != "train":
             return
@@ -144,7 +144,7 @@ class Pass:
             self.found["labels"] = list(label_names(check, check.gold))
         if task.kind == "regression" and not task.range:
             if check.low == check.high:
-                raise Fault(f"every row has the score {check.low:g}; there is nothing to learn")
+                raise Fault(f"every row has the score {check.low:g}; there is nothing to learn", "name another column")
             self.found["range"] = [check.low, check.high]
         held = f"holding out {self.plan.hold_out:g} of {total:,} rows leaves" if self.plan.hold_out else ""
         if "dev" in rows and not rows["dev"]:

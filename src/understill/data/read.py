@@ -140,6 +140,9 @@ def _positions(file: File, there: Sequence[str], columns: Sequence[str], optiona
     places: list[int | None] = []
     for name in columns:
         if name not in there and name not in optional:
+            if len(there) == 1 and any(sign in there[0] for sign in ",;\t|"):
+                fix = "put commas between the columns of a .csv, tabs between those of a .tsv"
+                raise BadFile(str(file.path), f'the whole header is one column, "{there[0][:100]}"', fix)
             shown = ", ".join(there[:30]) + (", …" if len(there) > 30 else "")
             close = nearest(name, there)
             fix = close if close.startswith("did you mean") else "name one of these"
@@ -350,12 +353,22 @@ def _open_parquet(file: File) -> Any:
 
 
 def _parquet(file: File, columns: Sequence[str], optional: Collection[str]) -> Iterator[Row]:
+    number = 0
+    for batch in parquet_batches(file, columns, optional):
+        yield from batch_rows(batch, columns, number)
+        number += batch.num_rows
+
+
+def parquet_batches(
+    file: File, columns: Sequence[str], optional: Collection[str] = (), size: int = BATCH
+) -> Iterator[pa.RecordBatch]:
+    """Yield the named columns of a Parquet file piece by piece, as they are; optional ones may be absent."""
     with _open_parquet(file) as parquet:
         names = parquet.schema_arrow.names
         _positions(file, names, columns, optional)
         present = [name for name in columns if name in names]
         number = 0
-        batches = parquet.iter_batches(BATCH, columns=list(dict.fromkeys(present)))
+        batches = parquet.iter_batches(size, columns=list(dict.fromkeys(present)))
         while True:
             try:
                 batch = next(batches)
@@ -364,7 +377,7 @@ def _parquet(file: File, columns: Sequence[str], optional: Collection[str]) -> I
             except (OSError, pa.ArrowException) as error:
                 what = f"cannot be read after row {number}: {_short(error)}"
                 raise BadFile(str(file.path), what, "write the file again") from None
-            yield from batch_rows(batch, columns, number)
+            yield batch
             number += batch.num_rows
 
 

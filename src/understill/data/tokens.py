@@ -122,6 +122,7 @@ def encode(texts: Sequence[str | tuple[str, str]], tokenizer: PreTrainedTokenize
         second=np.array([second for _, second in rows], np.uint16),
         gold=np.full(len(rows), np.nan, np.float32),
         max_length=max_length,
+        pad=tokenizer.pad_token_id or 0,
     )
 
 

@@ -14,25 +14,26 @@ from understill.tasks import Task
 Array = NDArray[np.float64]
 
 
-def _correlation(function: Callable[[Array, Array], object]) -> Callable[[Array, Array], float]:
-    """Wrap a correlation so that a constant, which correlates with nothing, gives 0 rather than NaN."""
+def _correlation(function: Callable[[Array, Array], float]) -> Callable[[Array, Array], float]:
+    """Wrap a correlation so that a constant, which correlates with nothing, gives 0, not NaN and not a warning."""
 
     def measured(gold: Array, predicted: Array) -> float:
         if len(gold) < 2 or np.ptp(gold) == 0 or np.ptp(predicted) == 0:
             return 0.0
-        return float(function(gold, predicted)[0])  # type: ignore[index]
+        return float(function(gold, predicted))
 
     return measured
 
 
-pearson = _correlation(stats.pearsonr)
-spearman = _correlation(stats.spearmanr)
+pearson = _correlation(lambda gold, predicted: stats.pearsonr(gold, predicted).statistic)
+spearman = _correlation(lambda gold, predicted: stats.spearmanr(gold, predicted).statistic)
+matthews = _correlation(metrics.matthews_corrcoef)
 
 #: Each takes gold and predicted values: class numbers, or scores.
 FUNCTIONS: dict[str, Callable[[Array, Array], float]] = {
     "accuracy": lambda gold, predicted: float(metrics.accuracy_score(gold, predicted)),
     "macro_f1": lambda gold, predicted: float(metrics.f1_score(gold, predicted, average="macro", zero_division=0)),
-    "matthews": lambda gold, predicted: float(metrics.matthews_corrcoef(gold, predicted)),
+    "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,
     "pearson_spearman": lambda gold, predicted: (pearson(gold, predicted) + spearman(gold, predicted)) / 2,

@@ -9,7 +9,7 @@ from pathlib import Path
 from understill.data.tokens import encode
 from understill.errors import UserError, nearest
 from understill.evaluate.predict import Predictions, predict_all
-from understill.models.folder import ModelFolder, load_model
+from understill.models.folder import ModelFolder, find_model, load_model
 from understill.tasks import Task
 
 
@@ -36,6 +36,8 @@ class Predictor:
 
     def choose(self, names: Sequence[str] | None, pair: bool | None) -> list[Task]:
         """Return the named tasks, or all that read so many texts; `pair` None means either."""
+        if isinstance(names, str):
+            raise UserError(f'tasks is a list of names; write ["{names}"]')
         known = {task.name: task for task in self.tasks}
         if not names:
             return [task for task in self.tasks if pair is None or task.pair == pair]
@@ -52,24 +54,19 @@ class Predictor:
     ) -> dict[str, Predictions]:
         """Return the logits of each task for texts, or for pairs of them."""
         rows = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
-        encoded = {
-            length: encode(rows, self.folder.tokenizer, length)
-            for length in {self.folder.max_lengths[task.name] for task in tasks}
-        }
-        return {
-            name: predictions
-            for length, tokens in encoded.items()
-            for name, predictions in predict_all(
-                self.model, tokens, [task for task in tasks if self.folder.max_lengths[task.name] == length], batch
-            ).items()
-        }
+        found: dict[str, Predictions] = {}
+        lengths = self.folder.max_lengths
+        for length in {lengths[task.name] for task in tasks}:
+            tokens = encode(rows, self.folder.tokenizer, length)
+            found |= predict_all(self.model, tokens, [task for task in tasks if lengths[task.name] == length], batch)
+        return {task.name: found[task.name] for task in tasks}
 
     def predict(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, tasks: Sequence[str] | None = None
     ) -> dict[str, list[Answer]]:
         """Answer for texts, or for pairs of texts: by task, one answer for each."""
-        if isinstance(texts, str):
-            raise UserError("predict takes a list of texts; put the text in brackets")
+        texts = _checked(texts, "text")
+        pairs = None if pairs is None else _checked(pairs, "second text")
         if pairs is not None and len(pairs) != len(texts):
             raise UserError(f"{len(texts)} texts and {len(pairs)} second texts do not make pairs")
         chosen = self.choose(tasks, pairs is not None)
@@ -79,9 +76,24 @@ class Predictor:
         return {name: answers(predictions) for name, predictions in found.items()}
 
 
+def _checked(texts: Sequence[str], what: str) -> list[str]:
+    """Return texts as a list, or say which of them is none."""
+    if isinstance(texts, str):
+        raise UserError(f"predict takes a list of {what}s; put the {what} in brackets")
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            hint = "; give the second texts of pairs as a list of their own" if isinstance(text, (list, tuple)) else ""
+            raise UserError(f"{what} {number} is a {type(text).__name__}, not a string{hint}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{what} {number} holds half a character, which no encoding has; mend the text") from None
+    return list(texts)
+
+
 def load(path: str | Path, device: str = "cpu") -> Predictor:
-    """Load a model folder."""
-    return Predictor(load_model(Path(path)), device)
+    """Load a model folder, or the only model of a run folder."""
+    return Predictor(load_model(find_model(Path(path))), device)
 
 
 def answers(predictions: Predictions) -> list[Answer]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from understill.data.read import BadFile, File, columns_of, data_file, read_rows
+from understill.data.check import Fault, plain
+from understill.data.read import BadFile, File, batch_rows, columns_of, data_file, parquet_batches, read_rows, readable
 from understill.errors import UserError, nearest
 from understill.evaluate.predict import Predictions
 from understill.evaluate.predictor import Predictor
@@ -31,6 +33,14 @@ class Predicted:
     tasks: tuple[str, ...]
 
 
+class Piece(NamedTuple):
+    """Some rows of a file, column by column."""
+
+    columns: Mapping[str, Any]  # carried along: values, or Arrow columns where Parquet stays Parquet
+    texts: Mapping[str, Sequence[Any]]  # the values of the columns that tasks read
+    rows: int
+
+
 def predict_file(
     predictor: Predictor,
     source: Path,
@@ -42,35 +52,58 @@ def predict_file(
     """Write a file's rows with a model's answers added; a row that cannot be answered keeps empty ones."""
     if not source.is_file():
         raise UserError(f"{source}: no such file")
-    file = data_file(source)
+    file, out = data_file(source), _target(source, target)
     there = columns_of(file)
     chosen = _choose(predictor, there, tasks, columns)
-    for task in chosen:
-        if clash := next((name for name in _names(task) if name in there), None):
-            raise UserError(f'{source} has a column "{clash}" already; rename it, so that no answer overwrites it')
+    known = {task.name: task for task in predictor.tasks}
+    schema = _schema(file, out, there, [known[name] for name in chosen])
     rows = unanswered = 0
     building = target.with_name(f".{target.name}.{os.getpid()}")
-    writer = _writer(target, building)
     try:
-        for values, sound in _pieces(file, there):
-            table, missing = _answer(predictor, there, values, sound, chosen)
-            writer.write(table)
-            rows, unanswered = rows + len(values), unanswered + missing
-            if progress:
-                progress(len(values))
-        writer.close()
+        with closing(_writer(out.format, building, schema)) as writer:
+            for piece in _pieces(file, out, there, chosen):
+                answers, missing = _answer(predictor, piece, chosen)
+                writer.write({**piece.columns, **answers})
+                rows, unanswered = rows + piece.rows, unanswered + missing
+                if progress:
+                    progress(piece.rows)
+        if not rows:
+            raise BadFile(str(source), "the file has no rows", "give a file with data")
         building.replace(target)
     finally:
         building.unlink(missing_ok=True)
     return Predicted(rows, unanswered, tuple(chosen))
 
 
+def _target(source: Path, target: Path) -> File:
+    """Check where the answers go before any work is done."""
+    try:
+        out = data_file(target)
+    except BadFile:
+        out = None
+    if out is None or out.codec or out.format == "tsv":
+        raise UserError(f"--out {target}: the name must end in .parquet, .csv or .jsonl")
+    if not target.parent.is_dir():
+        raise UserError(f"--out {target}: there is no folder {target.parent}")
+    if target.is_dir():
+        raise UserError(f"--out {target}: this is a folder; name a file")
+    if target.exists() and target.samefile(source):
+        raise UserError(f"--out {target}: this is the file to be read; choose another name, so that it is not lost")
+    if not os.access(target.parent, os.W_OK):
+        raise UserError(f"--out {target}: nothing may be written in {target.parent}")
+    return out
+
+
 def _choose(
     predictor: Predictor, there: Sequence[str], tasks: Sequence[str] | None, columns: Sequence[str] | None
 ) -> dict[str, tuple[str, ...]]:
     """Return the text columns that each task reads: those given, or those it was trained on."""
+    if columns is not None and len(columns) not in (1, 2):
+        raise UserError(f"{len(columns)} text columns were given; a task reads one or two")
     pair = None if columns is None else len(columns) == 2
     chosen = {task.name: tuple(columns or task.text) for task in predictor.choose(tasks, pair)}
+    if not chosen:
+        raise UserError(f"the model has no task that reads {'two texts' if pair else 'one text'}")
     for name, needed in chosen.items():
         missing = [column for column in needed if column not in there]
         if missing and (tasks or columns):
@@ -85,123 +118,169 @@ def _choose(
     return usable
 
 
-def _pieces(file: File, there: Sequence[str]) -> Iterator[tuple[list[tuple[Any, ...]], list[bool]]]:
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def _answer_fields(task: Task) -> list[tuple[str, pa.DataType]]:
+    """Return the columns of a task's answers: the label and its probability, or the score."""
+    if task.kind != "classification":
+        return [(task.name, pa.float32())]
+    return [(task.name, pa.string()), (f"{task.name}_probability", pa.float32())]
+
+
+def _schema(file: File, out: File, there: Sequence[str], tasks: Sequence[Task]) -> pa.Schema:
+    """Return the columns of the output: those of the file, and the answers."""
+    # Parquet keeps its types. Other files have none, or several in one column, and text holds them all.
+    carried = [(name, pa.string()) for name in there]
+    if file.format == out.format == "parquet":
+        carried = [(field.name, field.type) for field in pq.read_schema(file.path)]
+    fields = carried
+    for name, kind in [field for task in tasks for field in _answer_fields(task)]:
+        if name in there:
+            raise UserError(f'{file.path} has a column "{name}" already; rename it, so that no answer overwrites it')
+        if name in dict(fields):
+            raise UserError(f'two answers would go into the column "{name}"; choose one task with --task')
+        fields = [*fields, (name, kind)]
+    return pa.schema(fields)
+
+
+def _pieces(file: File, out: File, there: Sequence[str], chosen: Mapping[str, tuple[str, ...]]) -> Iterator[Piece]:
     """Cut a file into pieces of whole rows; rows that cannot be read come as empty ones."""
-    values: list[tuple[Any, ...]] = []
-    sound: list[bool] = []
+    if file.format == out.format == "parquet":
+        needed = list(dict.fromkeys(name for columns in chosen.values() for name in columns))
+        for batch in parquet_batches(file, there, size=PIECE):
+            rows = [row.values for row in batch_rows(batch, needed)]
+            columns = dict(zip(there, batch.columns, strict=True))
+            yield Piece(columns, _by_column(needed, rows), batch.num_rows)
+        return
+    rows = []
     for row in read_rows(file, there, optional=there):
-        values.append((None,) * len(there) if row.fault else row.values)
-        sound.append(not row.fault)
-        if len(values) == PIECE:
-            yield values, sound
-            values, sound = [], []
-    if values:
-        yield values, sound
+        rows.append((None,) * len(there) if row.fault else row.values)
+        if len(rows) == PIECE:
+            yield _piece(there, rows)
+            rows = []
+    if rows:
+        yield _piece(there, rows)
+
+
+def _piece(there: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Piece:
+    columns = _by_column(there, rows)
+    return Piece(columns, columns, len(rows))
+
+
+def _by_column(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
 
 
 def _answer(
-    predictor: Predictor,
-    there: Sequence[str],
-    values: list[tuple[Any, ...]],
-    sound: list[bool],
-    chosen: dict[str, tuple[str, ...]],
-) -> tuple[pa.Table, int]:
-    """Add the answers to one piece, and count the rows that got none from some task."""
-    position = {name: index for index, name in enumerate(there)}
-    columns: dict[str, Any] = {name: [_kept(row[index]) for row in values] for name, index in position.items()}
+    predictor: Predictor, piece: Piece, chosen: Mapping[str, tuple[str, ...]]
+) -> tuple[dict[str, list[Any]], int]:
+    """Return the answers to one piece, and how many rows got none from some task."""
     known = {task.name: task for task in predictor.tasks}
-    without: set[int] = {number for number, good in enumerate(sound) if not good}
+    answers: dict[str, list[Any]] = {}
+    without: set[int] = set()
     # Tasks that read the same columns share one pass of the encoder.
     for needed in dict.fromkeys(chosen.values()):
-        tasks = [known[name] for name, columns_of_task in chosen.items() if columns_of_task == needed]
-        texts = [[_text(row[position[column]]) for column in needed] for row in values]
-        whole = [number for number, row in enumerate(texts) if all(row)]
-        without.update(set(range(len(values))) - set(whole))
-        first = [str(texts[number][0]) for number in whole]
-        second = [str(texts[number][1]) for number in whole] if len(needed) == 2 else None
-        found = predictor.logits(first, second, tasks) if whole else {}
+        tasks = [known[name] for name, columns in chosen.items() if columns == needed]
+        texts = [[_text(value, name) for value in piece.texts[name]] for name in needed]
+        whole = [number for number, row in enumerate(zip(*texts, strict=True)) if None not in row]
+        without.update(set(range(piece.rows)) - set(whole))
+        first, *second = [[str(column[number]) for number in whole] for column in texts]
+        found = predictor.logits(first, second[0] if second else None, tasks) if whole else {}
         for task in tasks:
-            columns |= _columns(task, found.get(task.name), whole, len(values))
-    return pa.table(columns), len(without)
+            answers |= _columns(task, found.get(task.name), whole, piece.rows)
+    return answers, len(without)
 
 
-def _names(task: str) -> tuple[str, str]:
-    return task, f"{task}_probability"
+def _columns(task: Task, found: Predictions | None, whole: Sequence[int], rows: int) -> dict[str, list[Any]]:
+    """Put a task's answers into columns, empty where a row has no text."""
+    columns: dict[str, list[Any]] = {name: [None] * rows for name, _ in _answer_fields(task)}
+    if found is None:
+        return columns
+    values: list[Sequence[Any]] = [found.answers]
+    if task.kind == "classification":
+        values.append(found.probabilities.max(axis=1).tolist())
+    for column, answers in zip(columns.values(), values, strict=True):
+        for number, answer in zip(whole, answers, strict=True):
+            column[number] = answer
+    return columns
 
 
-def _columns(task: Task, found: Predictions | None, whole: list[int], rows: int) -> dict[str, pa.Array]:
-    """Return a task's answers as columns: the label and its probability, or the score."""
-    scored = task.kind != "classification"
-    answers: list[Any] = [None] * rows
-    certain: list[float | None] = [None] * rows
-    if found is not None:
-        best = found.probabilities.max(axis=1)
-        for number, answer, probability in zip(whole, found.answers, best, strict=True):
-            answers[number], certain[number] = answer, float(probability)
-    name, probability_name = _names(task.name)
-    if scored:
-        return {name: pa.array(answers, pa.float32())}
-    return {name: pa.array(answers, pa.string()), probability_name: pa.array(certain, pa.float32())}
-
-
-def _kept(value: Any) -> str | None:
-    """Carry a value of the file along, as text, so that every piece has the same types."""
-    if value is None:
+def _text(value: Any, column: str) -> str | None:
+    """Return what a task reads, as training would; None where that is no text."""
+    try:
+        text = plain(value, column) or ""
+        text.encode()
+    except (Fault, UnicodeEncodeError):
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.encode("utf-8", "replace").decode()
+    return text if text.strip() else None
 
 
-def _text(value: Any) -> str | None:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    return _kept(value)
+# Writers --------------------------------------------------------------------------------------------------------------
 
 
 class _Writer(Protocol):
-    def write(self, table: pa.Table) -> None: ...
+    def write(self, columns: Mapping[str, Any]) -> None: ...
     def close(self) -> None: ...
 
 
-class _Lazy:
-    """A Parquet or CSV writer that opens with the first piece, whose columns it takes."""
+class _Table:
+    """A writer of Parquet or CSV."""
 
-    def __init__(self, path: Path, csv: bool) -> None:
-        self.path, self.csv = path, csv
-        self.inner: Any = None
+    def __init__(self, inner: Any, schema: pa.Schema) -> None:
+        self.inner, self.schema = inner, schema
 
-    def write(self, table: pa.Table) -> None:
-        if self.inner is None:
-            make = pacsv.CSVWriter if self.csv else pq.ParquetWriter
-            self.inner = make(self.path, table.schema)
-        self.inner.write_table(table)
+    def write(self, columns: Mapping[str, Any]) -> None:
+        arrays = [
+            columns[field.name] if isinstance(columns[field.name], pa.Array) else _array(columns[field.name], field)
+            for field in self.schema
+        ]
+        self.inner.write_table(pa.Table.from_arrays(arrays, schema=self.schema))
 
     def close(self) -> None:
-        if self.inner is not None:
-            self.inner.close()
+        self.inner.close()
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    return pa.array([_shown(value) for value in values] if field.type == pa.string() else values, field.type)
+
+
+def _shown(value: Any) -> str | None:
+    """Write any value of a file as text."""
+    if value is None or value != value:  # NaN is how data frames write "none"
+        return None
+    if isinstance(value, (bool, list, dict)):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    return readable(str(value))
 
 
 class _JsonLines:
-    """A writer of JSON lines."""
+    """A writer of JSON lines; values stay what they are."""
 
     def __init__(self, path: Path) -> None:
-        self.file = path.open("w", encoding="utf-8")
+        self.file = path.open("w", encoding="utf-8", errors="replace")
 
-    def write(self, table: pa.Table) -> None:
-        for row in table.to_pylist():
-            self.file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    def write(self, columns: Mapping[str, Any]) -> None:
+        for values in zip(*columns.values(), strict=True):
+            row = dict(zip(columns, map(_as_json, values), strict=True))
+            self.file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
 
     def close(self) -> None:
         self.file.close()
 
 
-def _writer(target: Path, building: Path) -> _Writer:
-    try:
-        kind = data_file(target)
-    except BadFile:
-        kind = None
-    if kind is None or kind.codec or kind.format == "tsv":
-        raise UserError(f"--out {target}: the name must end in .parquet, .csv or .jsonl")
-    if not target.parent.is_dir():
-        raise UserError(f"--out {target}: there is no folder {target.parent}")
-    return _JsonLines(building) if kind.format == "jsonl" else _Lazy(building, kind.format == "csv")
+def _as_json(value: Any) -> Any:
+    """Return a value that JSON can hold: it has no NaN, and no bytes that are not UTF-8."""
+    if isinstance(value, str):
+        return readable(value)
+    return None if value != value else value
+
+
+def _writer(kind: str, building: Path, schema: pa.Schema) -> _Writer:
+    if kind == "jsonl":
+        return _JsonLines(building)
+    make = pacsv.CSVWriter if kind == "csv" else pq.ParquetWriter
+    return _Table(make(building, schema), schema)

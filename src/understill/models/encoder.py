@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
@@ -52,6 +54,11 @@ HEAD_SHAPES: dict[str, HeadShape] = {
     "deberta-v2": HeadShape(pooler=False, activation="gelu"),
     "distilbert": HeadShape(pooler=False, activation="relu", early_dropout=False),
 }
+
+#: Architectures whose positions are counted from after the padding token's number.
+_SHIFTED = frozenset(
+    {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text", "ibert"}
+)
 
 
 class Encoder(nn.Module):
@@ -133,17 +140,42 @@ def file_digest(path: Path) -> str:
 def load_encoder(spec: EncoderSpec, source: str | None = None) -> Encoder:
     """Load the pretrained network of a recipe; safetensors only, and no code from the model's folder."""
     place = source or resolve(spec.name)
-    config = _from_hub(spec.name, AutoConfig, place)
-    changes = _dropout_changes(config, spec.dropout) if spec.dropout is not None else {}
+    config = load_config(spec.name, place)
+    changes = _dropout_changes(spec.name, config, spec.dropout) if spec.dropout is not None else {}
     network = _network(spec.name, place, config, changes)
     if getattr(network.config, "is_encoder_decoder", False) or not hasattr(network.config, "hidden_size"):
         raise UserError(
             f"encoder {spec.name}: a {network.config.model_type} model is not a text encoder of the BERT family"
         )
-    limit = getattr(network.config, "max_position_embeddings", None)
-    if limit and spec.max_length > limit:
-        raise UserError(f"encoder.max_length {spec.max_length} is more than {spec.name} can read ({limit})")
+    _refuse_longer(spec.name, network.config, {"encoder.max_length": spec.max_length})
     return Encoder(network, spec.pooling)
+
+
+def check_lengths(name: str, source: str, lengths: Mapping[str, int]) -> None:
+    """Refuse lengths, named by their place in the recipe, that an encoder cannot read; only its config is loaded."""
+    _refuse_longer(name, load_config(name, source), lengths)
+
+
+def _refuse_longer(name: str, config: PreTrainedConfig, lengths: Mapping[str, int]) -> None:
+    limit = readable(config)
+    for place, length in lengths.items():
+        if limit is not None and length > limit:
+            raise UserError(f"{place} {length} is more than {name} can read ({limit})")
+
+
+def readable(config: PreTrainedConfig) -> int | None:
+    """Return how many tokens an encoder can read; None where it has no limit."""
+    limit = getattr(config, "max_position_embeddings", None)
+    if not limit:
+        return None
+    padding = 1 if config.model_type == "mpnet" else getattr(config, "pad_token_id", 1) or 0
+    return int(limit) - (padding + 1 if config.model_type in _SHIFTED else 0)
+
+
+def load_config(name: str, source: str) -> PreTrainedConfig:
+    """Load a model's Hugging Face configuration."""
+    config: PreTrainedConfig = _from_hub(name, AutoConfig, source)
+    return config
 
 
 def _network(name: str, place: str, config: PreTrainedConfig, changes: dict[str, float]) -> PreTrainedModel:
@@ -153,22 +185,30 @@ def _network(name: str, place: str, config: PreTrainedConfig, changes: dict[str,
             setattr(config, key, value)
         own = build_encoder(config, "default").network
         prefix = "encoder.network."
-        held = load_file(Path(place) / "model.safetensors")
-        weights = {key.removeprefix(prefix): value for key, value in held.items() if key.startswith(prefix)}
-        missing = own.load_state_dict(weights, strict=False).missing_keys
+        try:
+            held = load_file(Path(place) / "model.safetensors")
+            weights = {key.removeprefix(prefix): value for key, value in held.items() if key.startswith(prefix)}
+            missing = own.load_state_dict(weights, strict=False).missing_keys
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise UserError(f"encoder {name} cannot be loaded: {str(error).splitlines()[0]}") from error
     else:
-        loaded = _from_hub(
-            name, AutoModel, place, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **changes
-        )
+        settings = {"use_safetensors": True, "dtype": torch.float32, **changes}
+        # Sizes that do not fit are refused below, in our own words.
+        loaded = _from_hub(name, AutoModel, place, output_loading_info=True, ignore_mismatched_sizes=True, **settings)
         own, missing = loaded[0], loaded[1]["missing_keys"]
-    # A fresh pooler is usual. Were anything else missing, training would start from noise without a word.
-    foreign = [key for key in missing if "pooler" not in key and not key.endswith("position_ids")]
-    if foreign:
-        raise UserError(
-            f"encoder {name}: {len(foreign)} weights are missing from its file, such as {sorted(foreign)[0]}"
+        _refuse_odd(
+            name, "have another size than its config.json says", [key[0] for key in loaded[1]["mismatched_keys"]]
         )
+    # A fresh pooler is usual. Were anything else missing, training would start from noise without a word.
+    strange = [key for key in missing if "pooler" not in key and not key.endswith("position_ids")]
+    _refuse_odd(name, "are missing from its file", strange)
     network: PreTrainedModel = own
     return network
+
+
+def _refuse_odd(name: str, what: str, keys: list[str]) -> None:
+    if keys:
+        raise UserError(f"encoder {name}: {len(keys)} weights {what}, such as {min(keys)}")
 
 
 def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerFast:
@@ -176,6 +216,8 @@ def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerF
     tokenizer = _from_hub(name, AutoTokenizer, source or resolve(name), use_fast=True)
     if not tokenizer.is_fast:
         raise UserError(f"encoder {name}: its tokeniser has no fast version, which understill needs")
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise UserError(f"encoder {name}: its tokeniser knows no words; is tokenizer.json missing?")
     if tokenizer.pad_token_id is None:
         raise UserError(f"encoder {name}: its tokeniser has no padding token")
     loaded: PreTrainedTokenizerFast = tokenizer
@@ -187,19 +229,24 @@ def build_encoder(config: PreTrainedConfig, pooling: str) -> Encoder:
     return Encoder(AutoModel.from_config(config), pooling)
 
 
-def _dropout_changes(config: PreTrainedConfig, rate: float) -> dict[str, float]:
+def _dropout_changes(name: str, config: PreTrainedConfig, rate: float) -> dict[str, float]:
     """Name the dropout settings of an architecture, attention included."""
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
-    return {name: rate for name in names if hasattr(config, name)}
+    inside = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
+    changes = {key: rate for key in (*inside, "embedding_dropout", "mlp_dropout") if hasattr(config, key)}
+    if not changes:
+        raise UserError(f"encoder.dropout: {name} has no such setting ({config.model_type}); leave it out")
+    return changes
 
 
 def _from_hub(name: str, loader: Any, place: str, **settings: Any) -> Any:
     """Load with a Hugging Face class and turn its many errors into one sentence."""
     try:
         return loader.from_pretrained(place, trust_remote_code=False, **settings)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "safetensors" in str(error):
             first = "it has no safetensors weights; save it again with save_pretrained(folder)"
+        if any(sign in str(error) for sign in ("couldn't connect", "not a valid model identifier", "offline mode")):
+            first = "there is no such folder, and the Hugging Face hub has no such model or cannot be reached"
         known = f"; short names: {', '.join(sorted(assets.ASSETS))} (see understill assets)"
         raise UserError(f"encoder {name} cannot be loaded: {first}{'' if Path(place).is_dir() else known}") from error

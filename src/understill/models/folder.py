@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from understill.errors import UserError
-from understill.models.encoder import build_encoder, load_tokenizer
+from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.multitask import MultiTaskModel
 from understill.recipe import HeadsSpec
 from understill.tasks import Task
@@ -50,9 +51,24 @@ def save_model(
     scores: Mapping[str, Any],
 ) -> None:
     """Write a model folder; it appears under its name only when it is whole."""
+    _clear_leftovers(folder)
     building = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
+    try:
+        _write(building, model, tokenizer, max_lengths, recipe, scores)
+        _put(building, folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _write(
+    building: Path,
+    model: MultiTaskModel,
+    tokenizer: PreTrainedTokenizerFast,
+    max_lengths: Mapping[str, int],
+    recipe: str,
+    scores: Mapping[str, Any],
+) -> None:
     model.encoder.config.save_pretrained(building)
     tokenizer.save_pretrained(building)
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
@@ -67,25 +83,63 @@ def save_model(
     (building / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (building / "recipe.yaml").write_text(recipe, encoding="utf-8")
     (building / "scores.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put(building: Path, folder: Path) -> None:
+    """Move a new folder into place; an old one is only removed when the new one stands."""
+    old = folder.with_name(f"{building.name}.old")
+    if folder.exists():
+        folder.rename(old)
     building.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Remove what saves that were killed left behind."""
+    leftover = re.compile(rf"\.{re.escape(folder.name)}\.\d+(\.old)?")
+    for path in folder.parent.glob(".*"):
+        # An old model is kept while there is no new one.
+        if leftover.fullmatch(path.name) and (folder.exists() or path.suffix != ".old"):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def load_model(folder: Path) -> ModelFolder:
     """Read a model folder; nothing but this folder is needed."""
     manifest = _manifest(folder)
-    tasks = [Task.from_dict(values) for values in manifest["tasks"]]
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    encoder = build_encoder(config, manifest["pooling"])
-    model = MultiTaskModel(encoder, tasks, HeadsSpec.model_validate(manifest["heads"]))
+    for name in ("config.json", "tokenizer.json", WEIGHTS):
+        if not (folder / name).is_file():
+            raise UserError(f"{folder}: {name} is missing; copy the whole folder again")
     try:
-        weights = load_file(folder / WEIGHTS)
-        model.load_state_dict(weights)
-    except (OSError, SafetensorError, RuntimeError) as error:
+        tasks = [Task.from_dict(values) for values in manifest["tasks"]]
+        heads = HeadsSpec.model_validate(manifest["heads"])
+        pooling = str(manifest["pooling"])
+        lengths = {task.name: int(manifest["max_lengths"][task.name]) for task in tasks}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {str(error).splitlines()[0]}") from error
+    encoder = build_encoder(load_config(str(folder), str(folder)), pooling)
+    model = MultiTaskModel(encoder, tasks, heads)
+    try:
+        model.load_state_dict(load_file(folder / WEIGHTS))
+    except (OSError, SafetensorError) as error:
         raise UserError(f"{folder}: the weights cannot be read: {str(error).splitlines()[0]}") from error
-    scores_file = folder / "scores.json"
-    scores = json.loads(scores_file.read_text(encoding="utf-8")) if scores_file.exists() else {}
-    return ModelFolder(folder, model.eval(), load_tokenizer(str(folder), str(folder)), manifest["max_lengths"], scores)
+    except RuntimeError as error:
+        raise UserError(f"{folder}: the weights do not fit {MANIFEST} and config.json") from error
+    scores = _read_json(folder / "scores.json") if (folder / "scores.json").exists() else {}
+    return ModelFolder(folder, model.eval(), load_tokenizer(str(folder), str(folder)), lengths, scores)
+
+
+def find_model(path: Path) -> Path:
+    """Return the model folder meant by a path: the folder itself, or the only model of a run folder."""
+    models = path / "models"
+    if (path / MANIFEST).exists() or not models.is_dir():
+        _manifest(path)
+        return path
+    names = sorted(entry.name for entry in models.iterdir())
+    if len(names) == 1:
+        return models / names[0]
+    if not names:
+        raise UserError(f"{path} holds no model yet; run its recipe to the end")
+    raise UserError(f"{path} holds several models; give one of them: {', '.join(str(models / name) for name in names)}")
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -96,10 +150,17 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder}: no {MANIFEST} here, so this is no understill model; give the folder that a run printed"
         )
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path}: broken: {error}") from None
+    manifest = _read_json(path)
     if manifest.get("format") != FORMAT:
         raise UserError(f"{folder}: format {manifest.get('format')} is not known to this version of understill")
     return manifest
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: broken: {error}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: broken: it holds no mapping")
+    return values

@@ -69,7 +69,8 @@ class Heads(nn.Module):
         if not self.training:
             return values
         keep = (1 - rate).unsqueeze(1)  # [n, 1]
-        return values * (torch.rand_like(values) < keep) / keep
+        # Drawn in fp32: bf16 has too few steps between 0 and 1 for a rate such as 0.1.
+        return values * (torch.rand(values.shape, device=values.device) < keep) / keep
 
 
 def link(outputs: Tensor, regression: str) -> Tensor:

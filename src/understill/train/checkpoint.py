@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def save_checkpoint(
     building.mkdir()
     save_file(_tensors(model, optimizer), building / "state.safetensors")
     (building / "state.json").write_text(json.dumps({"step": step, **facts}), encoding="utf-8")
-    for path in building.iterdir():
+    for path in (*building.iterdir(), building):
         sync(path)
     shutil.rmtree(final, ignore_errors=True)
     building.rename(final)
@@ -41,15 +42,22 @@ def save_checkpoint(
             shutil.rmtree(path, ignore_errors=True)
 
 
-def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-    """Put the newest whole state into model and optimiser, and return its facts; None when there is none."""
+def load_checkpoint(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, keys: Iterable[str]
+) -> dict[str, Any] | None:
+    """Put the newest whole state into model and optimiser, and return its facts, which must have these keys.
+
+    None when there is no whole state; then model and optimiser are as they were.
+    """
     found = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
     for _, path in sorted(found, reverse=True):
         try:
             facts: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+            if set(facts) != {"step", *keys}:
+                raise ValueError("state.json is not of this version")
             _restore(load_file(path / "state.safetensors"), model, optimizer)
             return facts
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        except (OSError, ValueError, TypeError, SafetensorError) as error:
             log.warning("%s cannot be read (%s): looking for an older one", path, error)
     return None
 
@@ -93,16 +101,19 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
 
 def _restore(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-    model.load_state_dict(weights)
     slots: dict[str, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         if name.startswith("optimizer."):
             _, slot, parameter = name.split(".", 2)
             slots.setdefault(parameter, {})[slot] = value
-    # Through the optimiser's own state_dict, which puts each tensor on the right device and keeps its type.
-    state = optimizer.state_dict()
-    numbers = iter(range(sum(len(group["params"]) for group in state["param_groups"])))
     names = _names(model)
     ordered = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
-    state["state"] = {number: slots[name] for number, name in zip(numbers, ordered, strict=True) if name in slots}
+    # Looked at before anything is touched: a state that fits only in part must not be half taken over.
+    expected = {name: value.shape for name, value in model.state_dict().items()}
+    if expected != {name: value.shape for name, value in weights.items()} or set(slots) - set(ordered):
+        raise ValueError("its weights are not those of this model")
+    model.load_state_dict(weights)
+    # Through the optimiser's own state_dict, which puts each tensor on the right device and keeps its type.
+    state = optimizer.state_dict()
+    state["state"] = {number: slots[name] for number, name in enumerate(ordered) if name in slots}
     optimizer.load_state_dict(state)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+from accelerate.tracking import get_available_trackers
 from accelerate.utils import LoggerType
 
 from understill.errors import UserError, nearest
@@ -32,16 +32,22 @@ def make_accelerator(
     device = pick_device(machine)
     if machine.threads:
         torch.set_num_threads(machine.threads)
-    known = [str(kind) for kind in LoggerType if kind != "all"]
-    for name in trackers:
-        if name not in known:
-            raise UserError(f'output.trackers: "{name}" is not a tracker; {nearest(name, known)}')
-        if name not in LOGGER_TYPE_TO_CLASS:
-            raise UserError(f"output.trackers: {name} is not installed; pip install {name}")
+    check_trackers(trackers)
     # accelerate keeps one state per process; each model may want another precision.
     AcceleratorState._reset_state(True)
     mixed = {"fp32": "no"}.get(chosen := pick_precision(precision, device), chosen)
     return Accelerator(mixed_precision=mixed, cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder)
+
+
+def check_trackers(names: tuple[str, ...]) -> None:
+    """Refuse trackers that accelerate does not know, or that are not installed."""
+    known = [name for name in LoggerType.list() if name != "all"]
+    for name in names:
+        if name not in known:
+            raise UserError(f'output.trackers: "{name}" is not a tracker; {nearest(name, known)}')
+        # accelerate itself would leave it out without a word.
+        if name not in [str(kind) for kind in get_available_trackers()]:
+            raise UserError(f"output.trackers: {name} is not installed; pip install {name}")
 
 
 def pick_device(machine: Machine) -> str:

@@ -78,6 +78,7 @@ class Progress:
     stopped: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     scaler: dict[str, Any] = field(default_factory=dict)  # fp16's loss scale
+    micro_batch: int | None = None  # rows per forward pass, fewer after memory ran out
 
 
 class Meter:
@@ -133,7 +134,8 @@ def is_due(every: Every, step: int, steps_per_epoch: int) -> bool:
     if every.unit in ("never", "minutes"):
         return False
     period = every.count * (steps_per_epoch if every.unit == "epochs" else 1)
-    return int(step / period) > int((step - 1) / period)
+    # 0.07 epochs of 100 steps are 7 steps, not 7.000000000000001.
+    return int(step / period + 1e-9) > int((step - 1) / period + 1e-9)
 
 
 def fit(
@@ -156,15 +158,25 @@ def fit(
     trouble = Trouble(len(model.tasks), accelerator.device)
     names = [task.name for task in model.tasks]
     meter, saved = Meter(names, state.step), time.monotonic()
-    log_file = _open_log(folder / "log.jsonl", state.step)
+    held = state.best_step  # the best weights that the checkpoint on disk refers to
+    log_file = folder / "log.jsonl"
+    _trim_log(log_file, state.step)
     if not state.stopped and state.step < total:
         model.train()
-        loop = steps(
-            prepared, objective, batches, optimizer, accelerator, training, seed=seed, start=state.step, trouble=trouble
-        )
-        for step in loop:
+        for step in steps(
+            prepared,
+            objective,
+            batches,
+            optimizer,
+            accelerator,
+            training,
+            seed=seed,
+            start=state.step,
+            trouble=trouble,
+            micro=state.micro_batch,
+        ):
             meter.add(step)
-            state.step = step.number
+            state.step, state.micro_batch = step.number, step.micro_batch
             last = step.number == step.total
             if meter.due() or last:
                 report = meter.report(step, batches)
@@ -176,17 +188,17 @@ def fit(
             ):
                 trouble.check(names, training)
                 yield _evaluate(model, state, folder, evaluate, training)
+                _drop_old_best(folder, {held, state.best_step})
                 model.train()
             state.stopped = bool(training.patience and state.stale >= training.patience)
             if _save_due(training.checkpoint, step.number, batches.steps_per_epoch, saved) or last or state.stopped:
                 trouble.check(names, training)
                 state.scaler = accelerator.scaler.state_dict() if accelerator.scaler else {}
                 save_checkpoint(folder, step.number, model, optimizer.optimizer, vars(state))
-                _drop_old_best(folder, state.best_step)
-                saved = time.monotonic()
+                held, saved = state.best_step, time.monotonic()
+                _drop_old_best(folder, {held})
             if state.stopped:
                 break
-    log_file.close()
     if training.keep == "best" and state.best_step >= 0:
         load_weights(_best_file(folder, state.best_step), model)
     model.eval()
@@ -194,7 +206,7 @@ def fit(
 
 
 def _resume(folder: Path, model: MultiTaskModel, optimizer: Any, accelerator: Accelerator) -> Progress:
-    facts = load_checkpoint(folder, model, optimizer.optimizer)
+    facts = load_checkpoint(folder, model, optimizer.optimizer, vars(Progress()))
     if facts is None:
         return Progress()
     state = Progress(**facts)
@@ -229,9 +241,9 @@ def _best_file(folder: Path, step: int) -> Path:
     return folder / f"best-{step}.safetensors"
 
 
-def _drop_old_best(folder: Path, keep: int) -> None:
+def _drop_old_best(folder: Path, keep: set[int]) -> None:
     for path in folder.glob("best-*.safetensors"):
-        if path != _best_file(folder, keep):
+        if path not in {_best_file(folder, step) for step in keep}:
             path.unlink(missing_ok=True)
 
 
@@ -241,8 +253,8 @@ def _save_due(every: Every, step: int, steps_per_epoch: int, saved: float) -> bo
     return is_due(every, step, steps_per_epoch)
 
 
-def _open_log(path: Path, step: int) -> Any:
-    """Open the log for adding, without lines of steps that are about to be taken again."""
+def _trim_log(path: Path, step: int) -> None:
+    """Make sure the log is there, without lines of steps that are about to be taken again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = []
     if path.exists():
@@ -253,10 +265,9 @@ def _open_log(path: Path, step: int) -> Any:
             except (ValueError, KeyError):
                 continue  # a line cut short by a crash
     path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-    return path.open("a", encoding="utf-8")
 
 
-def _write_log(file: Any, report: Report) -> None:
+def _write_log(path: Path, report: Report) -> None:
     values = {
         "step": report.step,
         "epoch": report.epoch,
@@ -264,5 +275,5 @@ def _write_log(file: Any, report: Report) -> None:
         "parts": report.parts,
         "rate": report.rate,
     }
-    file.write(json.dumps(values) + "\n")
-    file.flush()
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(values) + "\n")

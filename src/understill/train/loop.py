@@ -77,6 +77,7 @@ def steps(
     seed: int,
     start: int,
     trouble: Trouble,
+    micro: int | None = None,
 ) -> Iterator[Step]:
     """Train from step `start` to the end, one update at a time.
 
@@ -84,7 +85,7 @@ def steps(
     so a run that starts again from a checkpoint takes the very same steps.
     """
     total = total_steps(training, batches.steps_per_epoch)
-    micro = training.micro_batch or training.batch
+    micro = micro or training.micro_batch or training.batch
     for number in range(start, total):
         batch = batches[number].to(accelerator.device)
         set_rates(optimizer, factor := rate_factor(number, total, training))
@@ -138,8 +139,8 @@ def _gradients(
 
 def out_of_memory(error: RuntimeError) -> bool:
     """Tell running out of memory from every other failure."""
-    text = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text or "not enough memory" in text
+    signs = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
 
 
 def _halve(micro: int, rows: int, optimizer: torch.optim.Optimizer) -> int:

@@ -1,4 +1,4 @@
-"""Embedded demo data: a small support-inbox world of five tasks, made from a seed; for trying out, not for benchmarks."""
+"""Embedded demo data: a small support-inbox world of five tasks, made from a seed; no benchmark."""
 
 from __future__ import annotations
 

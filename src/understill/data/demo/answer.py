@@ -181,12 +181,9 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
     ),
 )
 
-ASKING = ("{asked}", "I have been a customer since {date}. {asked}")
+ASKING = ("{asked}", "{asked}", "I have been a customer since {date}. {asked}")
 #: An answer may name the product or not; a wrong one that names it is a lure.
-LEADS = Words((
-    "", "", "", "About the {product}: ", "Thanks for asking about the {product}. ", "Thank you for your question. ",
-    "Happy to help. ", "For the {product} the same rule applies as always. ",
-))  # fmt: skip
+LEADS = Words(("", "", "", "Happy to help. ", "Thank you for your question. ", "About the {product}: "))
 
 
 def make(dice: Dice) -> Columns:
@@ -195,7 +192,7 @@ def make(dice: Dice) -> Columns:
     topic, product = ask.below(len(TOPICS)), ask.pick(PRODUCTS)
     questions = tuple(question for question, _ in TOPICS)
     asked = fill(flat(questions), ask.pick_from(questions, topic), product=product, day=ask.pick(DAYS))
-    asked = fill(ASKING, ask.below(2), asked=asked, date=ask.pick(DATES))
+    asked = fill(ASKING, ask.below(len(ASKING)), asked=asked, date=ask.pick(DATES))
     # The candidates: the right topic, its twin, and two others from different pairs.
     pair = topic // 2
     step = 1 + ask.below(len(TOPICS) // 2 - 2)
@@ -207,7 +204,7 @@ def make(dice: Dice) -> Columns:
     helps = fill(flat(answers), dice.pick_from(answers, answered))
     named = fill(LEADS.all, dice.below(len(LEADS.all)), product=np.repeat(product, GROUP))
     return {
-        "question": np.repeat(objects(ask.settle(asked.tolist())), GROUP),
+        "question": np.repeat(objects(ask.settle(asked)), GROUP),
         "answer": named + helps,
         "label": np.where(order.reshape(-1) == 0, "1", "0").astype(object),
         "group": np.arange(dice.rows) // GROUP,

@@ -26,9 +26,10 @@ NOISE = 0.02
 
 GREETINGS = ("Hi.", "Hello.", "Hi there.", "Hi team.", "Hello support.", "Good morning.", "Good evening.", "Dear team.",
              "Hello again.", "Me again.", "Good afternoon.", "Hi all.", "Short note.")  # fmt: skip
-FAREWELLS = ("Regards", "Best", "Greetings", "Yours")
-SENDERS = ("Ana", "Bo", "Chidi", "Dana", "Emeka", "Farah", "Goran", "Hina", "Ivo", "Jun", "Katya", "Lior", "Mei", "Noor",
-           "Otto", "Pilar", "Quinn", "Rosa", "Sven", "Tariq", "Uma", "Viktor", "Wanda", "Xenia", "Yara", "Zoltan")  # fmt: skip
+FAREWELLS = ("Regards", "Best", "Greetings", "Yours", "Kind regards", "Thanks", "Bye", "Cheers")
+SENDERS = ("Ana", "Bo", "Chidi", "Dana", "Emeka", "Farah", "Goran", "Hina", "Ivo", "Jun", "Katya", "Lior", "Mei",
+           "Noor", "Otto", "Pilar", "Quinn", "Rosa", "Sven", "Tariq", "Uma", "Viktor", "Wanda", "Xenia", "Yara",
+           "Zoltan")  # fmt: skip
 
 _SLOT = re.compile(r"\{(\w+)\}")
 
@@ -85,11 +86,11 @@ class Dice:
     def weighted(self, weights: Sequence[float]) -> Ints:
         """Draw an index for each row, with these relative weights."""
         edges = np.cumsum(weights)
-        return np.searchsorted(edges, self.rng.random(self.rows) * edges[-1], side="right").astype(np.int64)
+        return np.asarray(np.searchsorted(edges, self.rng.random(self.rows) * edges[-1], side="right"), dtype=np.int64)
 
     def other(self, taken: Ints, end: int) -> Ints:
         """Draw a number below `end` that differs from the one each row has."""
-        return (taken + 1 + self.below(end - 1)) % end
+        return np.asarray((taken + 1 + self.below(end - 1)) % end, dtype=np.int64)
 
     def pick(self, words: Words) -> Texts:
         """Draw one of these words for each row."""
@@ -106,12 +107,12 @@ class Dice:
         wrong = self.chance(NOISE if self.split == "train" else 0.0)
         return np.where(wrong, self.other(labels, end), labels)
 
-    def settle(self, cores: Sequence[str], numbers: bool = True) -> list[str]:
+    def settle(self, cores: Texts, numbers: bool = True) -> list[str]:
         """Put each text between a greeting and an ending such that the finished text belongs to this split."""
         openings, endings = _wrapping(numbers)
         mine = tuple(SPLITS[owner] == self.split for owner in OWNERS)
         settled = []
-        for core, key in zip(cores, self.below(1 << 30).tolist(), strict=True):
+        for core, key in zip(cores.tolist(), self.below(1 << 30).tolist(), strict=True):
             while True:
                 text = openings[(key >> 12) % len(openings)] + core + endings[key % len(endings)]
                 if mine[crc32(text.encode()) & 15]:
@@ -166,7 +167,7 @@ def capital(texts: Texts) -> Texts:
 
 @lru_cache(maxsize=2)
 def _wrapping(numbers: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """List greetings and endings, 2/5 of the first and 1/6 or 1/2 of the second empty; none says anything of a label."""
+    """List greetings and endings, many of them empty; none says anything about a label."""
     openings = ("",) * 9 + tuple(f"{greeting} " for greeting in GREETINGS)
     plain = [end for bye in FAREWELLS for name in SENDERS for end in ("", f" {bye}, {name}")]
     if not numbers:

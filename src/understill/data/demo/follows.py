@@ -54,29 +54,30 @@ STATES: dict[str, tuple[Words, Words, Words, Words]] = {
         Words(("The payment has been made.", "The customer has paid."), ("The money was received.",)),
         Words(("The payment has not been made.", "The customer has not paid."), ("The money was not received.",)),
     ),
-    "insured": (
+    "phoned": (
         Words.of("""
-            I took the insurance as well.
-            The parcel was insured.
-            I added your protection plan.
+            I have phoned you about it.
+            I called your hotline.
+            I told your colleague on the phone.
             ---
-            It is covered against damage.
-            I paid extra for full cover.
+            I rang you up twice.
+            I was on the line with your team.
         """),
         Words.of("""
-            I did not take the insurance.
-            The parcel was not insured.
-            I declined your protection plan.
+            I have not phoned you about it.
+            I never called your hotline.
+            I did not reach anybody on the phone.
             ---
-            It is not covered against damage.
-            I said no to any extra cover.
+            I did not ring you up.
+            I was never on the line with your team.
         """),
-        Words(("The order is insured.", "There is insurance for it."), ("The order has cover.",)),
-        Words(("The order is not insured.", "There is no insurance for it."), ("The order has no cover.",)),
+        Words(("The customer has phoned us.", "There was a phone call."), ("We got a call.",)),
+        Words(("The customer has not phoned us.", "There was no phone call."), ("We got no call.",)),
     ),
 }
 COLOURS = ("red", "blue", "green", "black")
-NAMES = ("Maria", "Tom", "Aisha", "Peter", "Lena", "Omar", "Grace", "Paul", "Nadia", "Felix", "Ines", "Hugo")
+NAMES = ("Maria", "Tom", "Aisha", "Peter", "Lena", "Omar", "Grace", "Paul", "Nadia", "Felix", "Ines", "Hugo", "Anna",
+         "David", "Sara", "Ben", "Julia", "Adam", "Laura", "Simon")  # fmt: skip
 
 #: The facts a ticket may mention; a statement is about one of them.
 FACTS = ("category", "person", "day", "colour", *STATES)
@@ -93,7 +94,7 @@ SAID = (
     *(words for state in STATES.values() for words in state[2:]),
 )
 VERBS = Words(("bought", "ordered", "chose"), ("purchased", "picked out"))
-CUSTOMERS = Words(("I", "We"))
+CUSTOMERS = Words(("I", "We", "Last month I", "Last month we", "In spring I", "In spring we"))
 VALUES = np.array([len(CATEGORIES), 2, len(DAYS.all), len(COLOURS), *(2 for _ in STATES)])
 SLOTS = 4  # the facts before the yes-or-no ones
 
@@ -113,7 +114,7 @@ def make(dice: Dice) -> Columns:
     first = dice.below(len(NAMES))
     pair = np.stack([first, dice.other(first, len(NAMES))])
     return {
-        "ticket": dice.settle(_tickets(dice, truth, told, pair).tolist(), numbers=False),
+        "ticket": dice.settle(_tickets(dice, truth, told, pair), numbers=False),
         "statement": _statements(dice, about, claim, pair).tolist(),
         "label": objects(LABELS)[dice.noisy(labels, 3)],
     }

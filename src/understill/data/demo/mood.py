@@ -1,4 +1,4 @@
-"""Demo task `mood`: is the customer calm or upset, where both good and bad words occur and the build of the sentence decides."""
+"""Demo task `mood`: is the customer calm or upset; the build of the sentence decides, not its words."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ GOOD = Words.of("""
     delightful
     superb
     amazing
-    very good
+    good
     reliable
     ---
     terrific
@@ -74,7 +74,7 @@ BAD = Words.of("""
     horrible
     annoying
     infuriating
-    very bad
+    bad
     chaotic
     miserable
     ---

@@ -12,94 +12,94 @@ from understill.data.demo.world import CATEGORIES, COMMON_PER_CATEGORY, PER_CATE
 TROUBLES: dict[str, tuple[Words, ...]] = {
     "parcel": (
         Words.of("""
-            The {product} has not been delivered yet.
-            I am still waiting for the {product}.
-            The {product} is late.
+            The {product} has not been delivered yet, and the date has passed.
+            I am still waiting for the {product}, the delivery is late.
+            The {product} should have arrived by now, but nothing came.
             ---
-            My {product} has yet to turn up.
+            My {product} has yet to turn up, it is overdue.
         """),
         Words.of("""
             The {product} was delivered to the wrong house.
-            The courier gave the {product} to somebody else.
-            The {product} went to another address.
+            The courier gave my {product} to a neighbour I do not know.
+            The {product} went to the address of somebody else.
             ---
-            A stranger down the road got my {product}.
+            A stranger down the road received my {product}.
         """),
         Words.of("""
-            The parcel with the {product} was open.
-            The box around the {product} was torn.
-            The packaging of the {product} was ripped.
+            The box with the {product} was open and torn on arrival.
+            The packaging of the {product} was ripped when it came.
+            The parcel with the {product} came crushed and half open.
             ---
-            The carton of the {product} had a big hole.
+            The carton around the {product} had a big hole.
         """),
     ),
     "defect": (
         Words.of("""
-            The {product} is broken.
-            The {product} does not work any more.
-            The {product} has stopped working.
+            The {product} is broken and does not work any more.
+            The {product} stopped working after two days.
+            I tried everything, but the {product} no longer works.
             ---
-            The {product} gave up the ghost.
+            The {product} gave up the ghost after a week.
         """),
         Words.of("""
-            There are scratches on the {product}.
-            The surface of the {product} is scratched.
-            The {product} came with marks all over it.
+            There are deep scratches on the {product}.
+            The surface of the new {product} is scratched.
+            The {product} came with scratch marks all over it.
             ---
-            The {product} has an ugly scrape.
+            The {product} has an ugly scrape on one side.
         """),
         Words.of("""
-            A part of the {product} is missing.
-            The {product} is not complete.
-            I cannot find one piece of the {product}.
+            A part of the {product} is missing from the box.
+            The {product} is not complete, one piece is missing.
+            I cannot find all the parts of the {product}.
             ---
-            Something belonging to the {product} was left out.
+            Something that belongs to the {product} was left out.
         """),
     ),
     "money": (
         Words.of("""
             I was charged twice for the {product}.
             You took the money for the {product} two times.
-            I paid double for the {product}.
+            I see that I paid double for the {product}.
             ---
             My card was debited once too often for the {product}.
         """),
         Words.of("""
-            The discount for the {product} is missing.
-            My voucher was not used for the {product}.
-            I got no rebate on the {product}.
+            The discount for the {product} was not applied.
+            My voucher was not taken off the price of the {product}.
+            I paid the full price for the {product} despite my discount code.
             ---
-            The coupon for the {product} was ignored.
+            The coupon for the {product} was ignored at the checkout.
         """),
         Words.of("""
-            I got no invoice for the {product}.
-            The bill for the {product} never came.
-            I need the receipt for the {product}.
+            I have not received an invoice for the {product}.
+            The invoice for the {product} never came by mail.
+            Please send me the bill for the {product}, I need it for my taxes.
             ---
-            There was no proof of payment with the {product}.
+            I still need a receipt as proof that I paid for the {product}.
         """),
     ),
     "choice": (
         Words.of("""
-            The {product} is too small.
-            The {product} is not big enough.
-            I should have taken a larger {product}.
+            The {product} is too small for us.
+            The {product} is not big enough, I need a larger size.
+            I should have taken a bigger {product}.
             ---
-            The {product} is tiny.
+            The {product} is tiny, much smaller than I had thought.
         """),
         Words.of("""
             The {product} has the wrong colour.
-            I wanted the {product} in another colour.
-            The shade of the {product} is not what I chose.
+            I ordered the {product} in another colour than this.
+            The colour of the {product} is not the one I chose.
             ---
-            The {product} is blue instead of red.
+            The {product} is blue, although I wanted a red one.
         """),
         Words.of("""
-            The {product} looks cheap.
+            The {product} looks cheap and is badly made.
             The quality of the {product} is poor.
-            The {product} is badly made.
+            I am not happy with the poor quality of the {product}.
             ---
-            The {product} feels shoddy.
+            The {product} feels shoddy and flimsy.
         """),
     ),
 }
@@ -108,6 +108,7 @@ PER_FAMILY = 3
 
 #: Points for the same trouble, a related one, the same product, one of the same category.
 POINTS = {"trouble": 3.0, "family": 1.0, "product": 2.0, "category": 1.0}
+OTHER_NAME = 0.25  # how often a product goes by its other name
 SPREAD = 0.25  # of the rating noise in train
 
 #: One ticket's facts: family, trouble within it, category, product within it.
@@ -128,14 +129,14 @@ def make(dice: Dice) -> Columns:
     one = np.stack([dice.below(size) for size in sizes], axis=1)
     two = np.stack([dice.below(size) for size in sizes], axis=1)
     # Most random tickets have nothing in common, so a part of each second ticket is taken from the first.
-    for fact, share in ((FAMILY, 0.55), (TROUBLE, 0.5), (CATEGORY, 0.55), (PRODUCT, 0.5)):
+    for fact, share in ((FAMILY, 0.5), (TROUBLE, 0.8), (CATEGORY, 0.5), (PRODUCT, 0.8)):
         two[:, fact] = np.where(dice.chance(share), one[:, fact], two[:, fact])
     rating = score(one, two)
     if dice.split == "train":
         rating = rating + dice.rng.normal(0.0, SPREAD, dice.rows)
     return {
-        "first": dice.settle(_tickets(dice, one).tolist(), numbers=False),
-        "second": dice.settle(_tickets(dice, two).tolist(), numbers=False),
+        "first": dice.settle(_tickets(dice, one), numbers=False),
+        "second": dice.settle(_tickets(dice, two), numbers=False),
         "label": np.clip(rating, 0.0, 5.0).round(2),
     }
 
@@ -147,7 +148,7 @@ def _per_shelf(dice: Dice) -> int:
 def _tickets(dice: Dice, facts: Ints) -> Texts:
     """Write tickets from facts, each fact in one of several wordings."""
     names = np.array([product for shelf in SHELVES.values() for product in shelf], dtype=object)
-    product = names[facts[:, CATEGORY] * PER_CATEGORY + facts[:, PRODUCT], dice.below(2)]
+    product = names[facts[:, CATEGORY] * PER_CATEGORY + facts[:, PRODUCT], dice.chance(OTHER_NAME).astype(np.int64)]
     troubles = tuple(trouble for family in FAMILIES for trouble in family)
     which = facts[:, FAMILY] * PER_FAMILY + facts[:, TROUBLE]
     return fill(flat(troubles), dice.pick_from(troubles, which), product=product)

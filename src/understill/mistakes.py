@@ -1,0 +1,208 @@
+"""Mistakes in a recipe, put into words: where, what, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from understill.errors import Problem, listed, nearest
+from understill.yamlfile import Places
+
+#: Names people know from other tools, and what they are called here.
+FAMILIAR = {
+    "learning_rate": "lr",
+    "batch_size": "batch",
+    "train_batch_size": "batch",
+    "per_device_train_batch_size": "batch",
+    "num_train_epochs": "epochs",
+    "num_epochs": "epochs",
+    "max_steps": "steps",
+    "warmup_ratio": "warmup",
+    "max_grad_norm": "clip",
+    "max_seq_length": "max_length",
+    "max_seq_len": "max_length",
+    "lr_scheduler_type": "schedule",
+    "early_stopping_patience": "patience",
+    "eval_strategy": "evaluate",
+    "adam_epsilon": "eps",
+    "report_to": "trackers",
+    "model": "encoder",
+    "model_name": "encoder",
+    "model_name_or_path": "encoder",
+    "dataset": "data",
+    "validation": "dev",
+    "valid": "dev",
+    "eval": "dev",
+    "train_file": "train",
+    "validation_file": "dev",
+    "optim": "optimizer",
+    "output_dir": "output",
+    "text_column": "text",
+    "label_column": "label",
+    "fp16": "precision",
+    "bf16": "precision",
+}
+
+#: Parts of the schema that later versions fill; naming them now must not be silently ignored.
+RESERVED = {
+    "teachers": "distillation is not in this version yet",
+    "student": "distillation is not in this version yet",
+    "targets": "distillation is not in this version yet",
+    "distil": "distillation is not in this version yet",
+    "unlabelled": "unlabelled text is not in this version yet",
+    "ablations": "ablations are not in this version yet",
+    "seeds": "several seeds in one run are not in this version yet → write seed: 0",
+}
+
+
+Path = tuple[Any, ...]
+
+#: What should stand there instead, by pydantic's kind of error; limits come with the error.
+WANTED: dict[str, Callable[[dict[str, Any]], str]] = {
+    "int_type": lambda _: "a whole number",
+    "int_parsing": lambda _: "a whole number",
+    "int_from_float": lambda _: "a whole number",
+    "float_type": lambda _: "a number",
+    "float_parsing": lambda _: "a number",
+    "finite_number": lambda _: "a finite number",
+    "bool_type": lambda _: "true or false",
+    "bool_parsing": lambda _: "true or false",
+    "string_type": lambda _: "text",
+    "string_too_short": lambda _: "text",
+    "tuple_type": lambda _: "two numbers in brackets",
+    "greater_than": lambda limit: f"more than {limit['gt']:g}",
+    "greater_than_equal": lambda limit: f"{limit['ge']:g} or more",
+    "less_than": lambda limit: f"less than {limit['lt']:g}",
+    "less_than_equal": lambda limit: f"{limit['le']:g} or less",
+    "string_pattern_mismatch": lambda _: "letters and digits, with . - and _ between them",
+}
+
+
+def explain(error: ValidationError, root: type[BaseModel], places: Places) -> list[Problem]:
+    """Turn all that is wrong with a recipe into problems, in the order of the file."""
+    found = [problem for detail in error.errors() for problem in _problems(detail, root, places)]
+    return sorted(found, key=lambda problem: int(problem.place[5:]) if problem.place.startswith("line ") else 0)
+
+
+def shown(value: Any) -> str:
+    """Show a value as it might stand in the file."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value[:60]}…"' if len(value) > 60 else f'"{value}"'
+    if isinstance(value, (int, float)):
+        return f"{value}"[:60]
+    return "a list" if isinstance(value, (list, tuple)) else "a mapping" if isinstance(value, dict) else repr(value)
+
+
+def _problems(detail: Any, root: type[BaseModel], places: Places) -> Iterator[Problem]:
+    path = tuple(part for part in detail["loc"] if part != "[key]")
+    if detail["type"] != "faulty":
+        yield _problem(detail, path, root, places)
+        return
+    for key, words in detail["ctx"]["faults"]:
+        whole = (*path, *key.split(".")) if key else path
+        yield _said(places.of(whole), whole, words)
+
+
+def _said(place: str, path: Path, words: str) -> Problem:
+    """Take words that say what is wrong and, after an arrow, what to do."""
+    what, _, fix = words.partition(" → ")
+    return Problem(place, f"{_name(path)}: {what}" if path else what, fix)
+
+
+def _name(path: Path) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def _problem(detail: Any, path: Path, root: type[BaseModel], places: Places) -> Problem:
+    """Turn one of pydantic's errors into place, fault and remedy."""
+    place, name, kind, limits = places.of(path), _name(path), detail["type"], detail.get("ctx") or {}
+    given = detail.get("input")
+    if kind == "extra_forbidden":
+        return _unknown(place, path, root)
+    if kind == "value_error":
+        return _said(place, path, detail["msg"].removeprefix("Value error, "))
+    if kind == "missing":
+        if isinstance(path[-1], int):  # of a pair of numbers
+            return Problem(place, f"{_name(path[:-1])}: one number is not enough", "write two numbers in brackets")
+        example = ", for instance tasks: [mood, queue]" if name == "tasks" else ""
+        return Problem(place, f"{name} is missing", f"add it{example}")
+    if kind == "too_short":
+        return Problem(place, f"{name}: nothing is named", f"name at least {limits['min_length']}")
+    if kind == "too_long":
+        return Problem(place, f"{name}: these are too many", f"name at most {limits['max_length']}")
+    wrong = f"{name}: there is no value" if given is None else f"{name}: {shown(given)} is not allowed"
+    return Problem(place, wrong, _wanted(kind, limits, given, path, root) or detail["msg"])
+
+
+def _wanted(kind: str, limits: dict[str, Any], given: Any, path: Path, root: type[BaseModel]) -> str:
+    """Say what to write instead."""
+    if kind == "literal_error":
+        section = section_at(root, path[:-1])
+        options = get_args(section.model_fields[path[-1]].annotation) if section else ()
+        words = [str(word) for option in options for word in (get_args(option) or (option,)) if isinstance(word, str)]
+        close = nearest({"gpu": "cuda"}.get(str(given), str(given)), words)
+        return close if close.startswith("did you mean") else f"write {listed(words)}"
+    if kind in ("model_type", "dict_type", "model_attributes_type"):
+        keys = _keys_at(root, path)
+        return f"write keys under it: {', '.join(keys)}" if keys else "write keys under it"
+    if kind == "string_type" and isinstance(given, (int, float)):
+        return f'put it in quotes: "{shown(given)}"'
+    return f"write {WANTED[kind](limits)}" if kind in WANTED else ""
+
+
+# Keys ----------------------------------------------------------------------------------------------------------------
+
+
+def _unknown(place: str, path: Path, root: type[BaseModel]) -> Problem:
+    """Say which key was probably meant, here or elsewhere in a recipe."""
+    *above, key = path
+    name = _name(path)
+    if key in RESERVED:
+        what, _, fix = RESERVED[key].partition(" → ")
+        return Problem(place, f"{name}: {what}", fix or "leave it out")
+    here, ours = _keys_at(root, tuple(above)), FAMILIAR.get(str(key), str(key))
+    close = f'did you mean "{ours}"?' if ours in here else nearest(str(key), here)
+    if not close.startswith("did you mean") or (ours != key and ours not in here):
+        homes = sorted((home for home in _every_key(root) if home[-1] == ours), key=len)
+        close = f'did you mean "{_name(homes[0])}"?' if homes else close
+    return Problem(place, f"{name}: there is no such key", close)
+
+
+def section_at(root: type[BaseModel], path: Path) -> type[BaseModel] | None:
+    """Return the section of the schema at a place, or None where there is a plain value or nothing."""
+    annotation: Any = root
+    for part in path:
+        if get_origin(annotation) is dict:
+            annotation = get_args(annotation)[1]
+        else:
+            section = _section(annotation)
+            found = section.model_fields.get(part) if section else None
+            annotation = found.annotation if found else None
+    return _section(annotation)
+
+
+def _keys_at(root: type[BaseModel], path: Path) -> list[str]:
+    section = section_at(root, path)
+    return list(section.model_fields) if section else []
+
+
+def _every_key(section: type[BaseModel], above: Path = ()) -> Iterator[Path]:
+    """Yield the way to every key of the schema; NAME stands for names that the user chooses."""
+    for key, value in section.model_fields.items():
+        yield (*above, key)
+        mapping = get_origin(value.annotation) is dict
+        inner = _section(get_args(value.annotation)[1] if mapping else value.annotation)
+        if inner:
+            yield from _every_key(inner, (*above, key, "NAME") if mapping else (*above, key))
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """Find the section in an annotation such as `DemoData | None`."""
+    options = (annotation, *get_args(annotation))
+    return next((option for option in options if isinstance(option, type) and issubclass(option, BaseModel)), None)

@@ -1,0 +1,88 @@
+"""Sections: what a recipe is built of, frozen and strict about what may stand there."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from understill.mistakes import shown
+
+
+class Section(BaseModel):
+    """A part of a recipe: frozen, and strict about its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Spell out a short form, such as a mere name."""
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return value if isinstance(value, cls) else cls.short(value)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # Left alone, pydantic would read true as 1.
+        if isinstance(value, bool) and _types(cls.model_fields[str(info.field_name)].annotation) & {int, float}:
+            raise PydanticCustomError("float_type", "a number")
+        return value
+
+
+def _types(annotation: Any) -> set[Any]:
+    """Return the plain types of an annotation such as `Annotated[int, …] | None`."""
+    return {annotation}.union(*(_types(part) for part in get_args(annotation) if not isinstance(part, FieldInfo)))
+
+
+def faulty(*faults: tuple[str, str]) -> PydanticCustomError:
+    """Report several faults of one section, each by its key and in words."""
+    return PydanticCustomError("faulty", "{faults}", {"faults": faults})
+
+
+def as_list(value: Any) -> Any:
+    """Take one value or a list of them."""
+    return value if isinstance(value, (list, tuple)) or value is None else [value]
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Every(Section):
+    """How often something happens: `200 steps`, `1 epoch`, `0.5 epochs`, `5 minutes`, or `never`."""
+
+    count: Positive
+    unit: Literal["steps", "epochs", "minutes", "never"]
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Read an interval in words."""
+        if isinstance(value, dict):
+            return value
+        if isinstance(value, str):
+            if value.strip() == "never":
+                return {"count": 1, "unit": "never"}
+            match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e-?\d+)?|\.\d+)\s*(step|epoch|minute)s?\s*", value)
+            if match and float(match[1]) > 0:
+                return {"count": float(match[1]), "unit": f"{match[2]}s"}
+        raise ValueError(f'{shown(value)} is not an interval → write "200 steps", "1 epoch", "5 minutes" or "never"')
+
+    def __str__(self) -> str:
+        count = int(self.count) if self.count < 1e15 and self.count.is_integer() else self.count
+        return "never" if self.unit == "never" else f"{count} {self.unit}"

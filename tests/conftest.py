@@ -1,0 +1,120 @@
+"""What all tests share: offline, quiet, and encoders small enough to train for real in a second."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import settings
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from understill.recipe import Recipe, make_recipe
+
+# Machines are noisy: a slow example is no failure.
+settings.register_profile("understill", deadline=None)
+settings.load_profile("understill")
+
+WORDS = (
+    "The parcel never came . I was charged twice for one order ! My account is locked , please reset the password "
+    "A small man plays the guitar while nobody listens . The film was good but far too long ? not bad at all"
+)
+
+
+def tiny_tokenizer(pair: str = "[CLS] $A:0 [SEP]:0 $B:1 [SEP]:1") -> Any:
+    """Train a small word-piece tokeniser on our own sentences."""
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.train_from_iterator([WORDS], trainers.WordPieceTrainer(vocab_size=400, special_tokens=special))
+    ids = [("[CLS]", 2), ("[SEP]", 3)]
+    backend.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair=pair, special_tokens=ids)
+    names = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+
+
+def save_tiny(folder: Path, kind: str = "bert", **changes: Any) -> Path:
+    """Write a two-layer encoder of an architecture, with its tokeniser, as a Hugging Face folder."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    tokenizer = tiny_tokenizer()
+    sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    if kind == "distilbert":
+        sizes = {"n_layers": 2, "dim": 32, "n_heads": 2, "hidden_dim": 64}
+    config = AutoConfig.for_model(
+        kind, vocab_size=len(tokenizer), max_position_embeddings=130, pad_token_id=0, **{**sizes, **changes}
+    )
+    torch.manual_seed(0)
+    AutoModel.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A two-layer BERT, 32 wide."""
+    return save_tiny(tmp_path_factory.mktemp("encoders") / "tiny-bert")
+
+
+@pytest.fixture(scope="session")
+def tiny_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function that gives a tiny encoder of an architecture, written once each."""
+    root = tmp_path_factory.mktemp("architectures")
+
+    def folder(kind: str) -> Path:
+        return root / kind if (root / kind).exists() else save_tiny(root / kind, kind)
+
+    return folder
+
+
+@pytest.fixture
+def recipe_values(tiny: Path, tmp_path: Path) -> dict[str, Any]:
+    """The plain values of a recipe that trains in about a second."""
+    return {
+        "name": "tiny",
+        "data": {"demo": {"rows": 64}},
+        "tasks": ["mood", "follows", "similar"],
+        "encoder": {"name": str(tiny), "max_length": 32},
+        "training": {"steps": 6, "batch": 8, "lr": 1e-3, "evaluate": "3 steps"},
+        "output": {"folder": str(tmp_path / "runs")},
+        "machine": {"device": "cpu", "threads": 1},
+    }
+
+
+@pytest.fixture
+def make_tiny(recipe_values: dict[str, Any]) -> Callable[..., Recipe]:
+    """A function that makes the tiny recipe with changes, given as keyword sections."""
+
+    def make(**changes: Any) -> Recipe:
+        merged = dict(recipe_values)
+        for key, value in changes.items():
+            both = isinstance(value, dict) and isinstance(merged.get(key), dict) and key != "tasks"
+            merged[key] = {**merged[key], **value} if both else value
+        return make_recipe(merged)
+
+    return make
+
+
+@pytest.fixture
+def recipe_file(recipe_values: dict[str, Any], tmp_path: Path) -> Path:
+    """The tiny recipe as a file."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe_values), encoding="utf-8")
+    return path

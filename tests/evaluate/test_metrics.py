@@ -1,0 +1,177 @@
+"""Metrics agree with scikit-learn, scipy and pencil, and say something sensible where those have no answer."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics as reference
+
+from understill.evaluate.metrics import FUNCTIONS, Array, majority, primary, score
+from understill.tasks import GLUE, METRICS, Task
+
+TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=METRICS["classification"])
+THREE = replace(TWO, name="three", labels=("a", "b", "c"))
+SCORES = Task("scores", "regression", ("a", "b"), "label", range=(0.0, 5.0), metrics=METRICS["regression"])
+
+#: Hand-worked: 3 true and 1 false positive, 1 false and 3 true negatives.
+GOLD = np.array([1, 1, 1, 1, 0, 0, 0, 0], dtype=float)
+GUESS = np.array([1, 1, 1, 0, 1, 0, 0, 0], dtype=float)
+
+
+def array(*values: float) -> Array:
+    return np.array(values, dtype=np.float64)
+
+
+def test_every_metric_a_task_may_name_can_be_measured() -> None:
+    assert {*METRICS["classification"], *METRICS["regression"]} == set(FUNCTIONS)
+
+
+def test_hand_worked_classes() -> None:
+    assert score(TWO, GOLD, GUESS) == pytest.approx(
+        {"accuracy": 6 / 8, "f1": 3 / 4, "macro_f1": 3 / 4, "matthews": 0.5}
+    )
+    # One hit, nothing false, one miss: precision 1, recall 1/2.
+    found = score(TWO, array(1, 1, 0, 0), array(1, 0, 0, 0))
+    matthews = (1 * 2 - 0 * 1) / math.sqrt(1 * 2 * 2 * 3)
+    assert found == pytest.approx(
+        {"accuracy": 3 / 4, "f1": 2 / 3, "macro_f1": (2 / 3 + 4 / 5) / 2, "matthews": matthews}
+    )
+
+
+def test_hand_worked_scores() -> None:
+    found = score(SCORES, array(1, 2, 3, 4), array(1, 3, 2, 4))
+    # 1 − 6·(1 + 1) / (4·15) for ranks; the same numbers are their own ranks, so Pearson is equal.
+    assert found == pytest.approx({"pearson_spearman": 0.8, "pearson": 0.8, "spearman": 0.8, "mse": 0.5})
+    bent = score(SCORES, array(0, 1, 2), array(0, 1, 4))
+    assert bent["spearman"] == pytest.approx(1)
+    assert bent["pearson"] == pytest.approx(4 / math.sqrt(2 * 26 / 3))
+    assert bent["pearson_spearman"] == pytest.approx((bent["pearson"] + 1) / 2)
+
+
+def test_the_last_label_is_the_positive_one() -> None:
+    gold, guess = array(1, 0, 0, 0), array(1, 1, 0, 0)
+    assert score(TWO, gold, guess)["f1"] == pytest.approx(2 / 3)  # of "no" it would be 4/5
+    assert GLUE["mrpc"].task.labels[-1] == GLUE["qqp"].task.labels[-1] == "paraphrase"
+
+
+def test_f1_of_three_classes_is_their_mean() -> None:
+    gold, guess = array(0, 0, 1, 1, 2, 2), array(0, 1, 1, 1, 2, 0)
+    found = score(THREE, gold, guess)
+    assert found["f1"] == found["macro_f1"] == pytest.approx((1 / 2 + 4 / 5 + 2 / 3) / 3)
+
+
+CLASSES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40)
+NUMBERS = st.integers(-500, 500).map(lambda value: value / 100)
+PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=2, max_size=40)
+
+
+def columns(rows: list[tuple[float, float]]) -> tuple[Array, Array]:
+    gold, guess = np.array(rows, dtype=np.float64).T
+    return gold, guess
+
+
+@given(CLASSES)
+def test_classes_are_scored_as_scikit_learn_does(rows: list[tuple[float, float]]) -> None:
+    gold, guess = columns(rows)
+    found = score(THREE, gold, guess)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a single class
+        expected = {
+            "accuracy": reference.accuracy_score(gold, guess),
+            "f1": reference.f1_score(gold, guess, average="macro", zero_division=0),
+            "macro_f1": reference.f1_score(gold, guess, average="macro", zero_division=0),
+            "matthews": reference.matthews_corrcoef(gold, guess),
+        }
+    assert found == pytest.approx(expected)
+    assert all(0 <= found[name] <= 1 for name in ("accuracy", "f1", "macro_f1"))
+    assert -1 - 1e-9 <= found["matthews"] <= 1 + 1e-9
+
+
+@given(PAIRS)
+def test_scores_are_scored_as_scipy_does(rows: list[tuple[float, float]]) -> None:
+    gold, guess = columns(rows)
+    found = score(SCORES, gold, guess)
+    assert found["mse"] == pytest.approx(float(np.mean((gold - guess) ** 2)))
+    assert found["mse"] >= 0
+    if np.ptp(gold) and np.ptp(guess):
+        assert found["pearson"] == pytest.approx(stats.pearsonr(gold, guess).statistic)
+        assert found["spearman"] == pytest.approx(stats.spearmanr(gold, guess).statistic)
+    else:
+        assert found["pearson"] == found["spearman"] == found["pearson_spearman"] == 0
+    assert all(-1 - 1e-9 <= found[name] <= 1 + 1e-9 for name in ("pearson", "spearman", "pearson_spearman"))
+
+
+@given(st.data(), PAIRS)
+def test_the_order_of_the_rows_does_not_matter(data: st.DataObject, rows: list[tuple[float, float]]) -> None:
+    other = data.draw(st.permutations(rows))
+    assert score(SCORES, *columns(other)) == pytest.approx(score(SCORES, *columns(rows)), rel=1e-9, abs=1e-9)
+    classes = [(abs(gold) % 2 // 1, abs(guess) % 2 // 1) for gold, guess in rows]
+    shuffled = [(abs(gold) % 2 // 1, abs(guess) % 2 // 1) for gold, guess in other]
+    assert score(TWO, *columns(shuffled)) == pytest.approx(score(TWO, *columns(classes)), rel=1e-9, abs=1e-9)
+
+
+@given(PAIRS, st.floats(0.1, 10), st.floats(-5, 5))
+def test_correlations_do_not_depend_on_the_scale(rows: list[tuple[float, float]], slope: float, shift: float) -> None:
+    gold, guess = columns(rows)
+    plain, scaled = score(SCORES, gold, guess), score(SCORES, gold, slope * guess + shift)
+    assert scaled["pearson"] == pytest.approx(plain["pearson"], abs=1e-6)
+    assert scaled["spearman"] == pytest.approx(plain["spearman"], abs=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("constant", [0.0, 1.0])
+def test_a_model_that_always_says_the_same_gets_no_correlation_and_no_warning(constant: float) -> None:
+    guess = np.full(8, constant)
+    assert score(TWO, GOLD, guess)["matthews"] == 0
+    assert score(TWO, guess, guess) == {"accuracy": 1, "f1": constant, "macro_f1": 1, "matthews": 0}
+    assert score(TWO, np.full(8, 1.0), GUESS)["matthews"] == 0  # one class in gold
+    found = score(SCORES, GOLD, guess)
+    assert (found["pearson"], found["spearman"], found["pearson_spearman"], found["mse"]) == (0, 0, 0, 0.5)
+    assert score(SCORES, array(3), array(3)) == {"pearson_spearman": 0, "pearson": 0, "spearman": 0, "mse": 0}
+
+
+def test_rows_without_gold_are_left_out() -> None:
+    gold, guess = array(1, math.nan, 0, math.nan), array(1, 0, 1, 1)
+    assert score(TWO, gold, guess)["accuracy"] == 0.5
+    assert score(SCORES, gold, guess)["mse"] == 0.5
+
+
+def test_no_gold_at_all_gives_no_scores() -> None:
+    assert score(TWO, array(math.nan, math.nan), array(1, 0)) == {}
+    assert score(SCORES, array(), array()) == {}
+
+
+def test_the_first_metric_decides_and_higher_is_better() -> None:
+    assert primary(GLUE["cola"].task, {"accuracy": 0.9, "matthews": 0.3}) == 0.3
+    error = replace(SCORES, metrics=("mse", "pearson"))
+    good = score(error, array(1, 2, 3), array(1, 2, 3.1))
+    bad = score(error, array(1, 2, 3), array(3, 2, 1))
+    assert primary(error, good) == -good["mse"] > primary(error, bad) == -bad["mse"]
+
+
+def test_the_majority_guess_is_the_commonest_class_of_train() -> None:
+    train, dev = array(2, 2, 0, math.nan, 1, 2), array(0, 2, 1, 2)
+    assert majority(THREE, train, dev)["accuracy"] == 0.5
+    assert majority(THREE, train, dev)["matthews"] == 0
+    assert majority(TWO, array(0, 0, 1), GOLD) == {
+        "accuracy": 0.5,
+        "f1": 0,
+        "macro_f1": pytest.approx(1 / 3),
+        "matthews": 0,
+    }
+
+
+def test_the_majority_guess_of_scores_is_their_mean() -> None:
+    found = majority(SCORES, array(1, math.nan, 3), array(1, 4, math.nan))
+    assert found == {"pearson_spearman": 0, "pearson": 0, "spearman": 0, "mse": pytest.approx((1 + 4) / 2)}
+
+
+def test_there_is_no_majority_score_without_gold() -> None:
+    assert majority(THREE, array(0, 1), array(math.nan)) == {}

@@ -1,0 +1,85 @@
+"""Made-up tasks, tokens and batches for tests that need no text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from understill.data.batch import Batch, Batches
+from understill.data.tokens import Tokens
+from understill.models.multitask import MultiTaskModel, new_model
+from understill.recipe import EncoderSpec, HeadsSpec
+from understill.tasks import Task
+
+MOOD = Task("mood", "classification", ("text",), "label", ("calm", "upset"))
+TOPIC = Task("topic", "classification", ("one", "two"), "label", ("delivery", "money", "access"))
+STARS = Task("stars", "regression", ("text",), "label", range=(1.0, 5.0))
+TASKS = (MOOD, TOPIC, STARS)
+
+
+def some_gold(task: Task, rows: int, random: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Return gold that fits a task."""
+    low, high = task.range or (0.0, 1.0)
+    scores = random.uniform(low, high, rows) if task.kind == "regression" else random.integers(0, task.outputs, rows)
+    return scores.astype(np.float32)
+
+
+def some_tokens(task: Task, rows: int, seed: int = 0, longest: int = 12) -> Tokens:
+    """Return rows of made-up tokens: [CLS] words [SEP], twice for a pair."""
+    random = np.random.default_rng((seed, rows))
+    lengths = random.integers(6, longest + 1, rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids = random.integers(5, 150, offsets[-1]).astype(np.uint16)
+    ids[offsets[:-1]], ids[offsets[1:] - 1] = 2, 3
+    second = (lengths // 2 if task.pair else lengths).astype(np.uint16)
+    # What is to be learnt: the gold goes by the second token.
+    gold = some_gold(task, 150, np.random.default_rng(len(task.name)))[ids[offsets[:-1] + 1]]
+    return Tokens(Path("nowhere"), str(seed), ids, offsets, second, gold, longest, 0)
+
+
+def some_batches(tasks: tuple[Task, ...] = TASKS, rows: int = 40, batch: int = 8, **settings: Any) -> Batches:
+    """Return training batches of made-up rows, each task with a few more than the last."""
+    tokens = [[some_tokens(task, rows + 7 * index)] for index, task in enumerate(tasks)]
+    return Batches(tokens, **{"batch": batch, "seed": 0, "window": 2, "pad": 0, **settings})
+
+
+def some_batch(rows: int = 6, tasks: tuple[Task, ...] = TASKS, seed: int = 0) -> Batch:
+    """Return one batch in which the tasks take turns."""
+    return some_batches(tasks, rows=max(8, rows), batch=rows, seed=seed)[0]
+
+
+def wider(batch: Batch, length: int) -> Batch:
+    """Return the same rows padded to more tokens."""
+    ids = torch.zeros(len(batch), length, dtype=torch.long)
+    ids[:, : batch.ids.shape[1]] = batch.ids
+    return replace(batch, ids=ids)
+
+
+def some_model(
+    folder: Path, tasks: tuple[Task, ...] = TASKS, *, dropout: float | None = None, seed: int = 0, **settings: Any
+) -> MultiTaskModel:
+    """Return a fresh model on a tiny encoder; `dropout` is that of encoder and heads alike."""
+    heads = HeadsSpec(**({} if dropout is None else {"dropout": dropout}))
+    return new_model(EncoderSpec(name=str(folder), max_length=32, dropout=dropout, **settings), heads, tasks, seed)
+
+
+def liven(model: torch.nn.Module) -> None:
+    """Give every weight a size at which rows differ; those of a fresh tiny encoder are nearly alike."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape) * (0.3 if parameter.ndim > 1 else 0.1))
+
+
+def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a copy of the weights."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
+    """Tell whether two sets of weights are equal bit for bit."""
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)

@@ -1,0 +1,326 @@
+"""Encoders of every architecture: loaded whole or not at all, and blind to padding and to their neighbours."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel
+
+from helpers import TASKS, liven, same, some_batch, some_batches, some_model, weights_of, wider
+from understill import pipeline
+from understill.data.batch import Batch
+from understill.errors import UserError
+from understill.models.encoder import Encoder, identity, load_encoder, load_tokenizer, readable, resolve
+from understill.models.folder import save_model
+from understill.recipe import EncoderSpec, Recipe
+
+KINDS = ("bert", "roberta", "mpnet", "distilbert", "electra", "albert")
+
+
+@pytest.fixture
+def broken(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny encoder, to be damaged."""
+    return Path(shutil.copytree(tiny, tmp_path / "broken"))
+
+
+def load(folder: Path, **settings: Any) -> Encoder:
+    return load_encoder(EncoderSpec(name=str(folder), **{"max_length": 32, **settings}))
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+# What goes in and comes out ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooling", ["default", "mean"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_do_not_depend_on_padding_or_on_other_rows(
+    kind: str, pooling: str, tiny_of: Callable[[str], Path]
+) -> None:
+    model = some_model(tiny_of(kind), pooling=pooling).eval()
+    liven(model)
+    with torch.no_grad():
+        batch = some_batch(9)
+        assert len(set(batch.lengths.tolist())) > 2
+        together = model(batch)
+        assert together.std(dim=0).min() > 0.1
+        torch.testing.assert_close(model(wider(batch, 32)), together, rtol=0, atol=1e-5)
+        torch.testing.assert_close(model(wider(batch, 61)), together, rtol=0, atol=1e-5)
+        backwards = Batch(*(getattr(batch, name).flip(0) for name in Batch.__dataclass_fields__))
+        torch.testing.assert_close(model(backwards).flip(0), together, rtol=0, atol=1e-5)
+        for row in range(len(batch)):
+            only = batch.part(slice(row, row + 1))
+            alone = replace(only, ids=only.ids[:, : int(only.lengths[0])])
+            torch.testing.assert_close(model(alone)[0], together[row], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mean_pooling_is_the_mean_over_the_real_tokens(kind: str, tiny_of: Callable[[str], Path]) -> None:
+    encoder = load(tiny_of(kind), pooling="mean").eval()
+    batch = some_batch(4)
+    types = {"token_type_ids": batch.types} if encoder.typed else {}
+    with torch.no_grad():
+        states = encoder.network(input_ids=batch.ids, attention_mask=batch.mask.long(), **types).last_hidden_state
+        for row, length in enumerate(batch.lengths.tolist()):
+            torch.testing.assert_close(encoder(batch)[row], states[row, :length].mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_the_second_text_is_told_apart_where_the_encoder_can(tiny_of: Callable[[str], Path]) -> None:
+    batch = some_batch(4)
+    without = replace(batch, second=batch.lengths)
+    assert not torch.equal(batch.types, without.types)
+    for kind, told in (("bert", True), ("distilbert", False)):
+        encoder = load(tiny_of(kind)).eval()
+        assert torch.equal(encoder(batch), encoder(without)) != told
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling", "kept"), [("bert", "default", True), ("bert", "mean", False), ("roberta", "default", False)]
+)
+def test_a_pooler_that_is_never_read_is_not_carried_along(
+    kind: str, pooling: str, kept: bool, tiny_of: Callable[[str], Path]
+) -> None:
+    names = [name for name, _ in load(tiny_of(kind), pooling=pooling).named_parameters()]
+    assert any("pooler" in name for name in names) == kept
+
+
+# Settings ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_encoder_dropout_reaches_every_layer(kind: str, tiny_of: Callable[[str], Path]) -> None:
+    encoder = load(tiny_of(kind), dropout=0.25)
+    assert {module.p for module in encoder.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+    off = load(tiny_of(kind), dropout=0.0).train()
+    batch = some_batch(4)
+    assert torch.equal(off(batch), off(batch))
+    encoder.train()
+    assert not torch.equal(encoder(batch), encoder(batch))
+
+
+def test_encoder_dropout_is_its_own_when_not_given(tiny: Path) -> None:
+    assert load(tiny).config.hidden_dropout_prob == AutoConfig.from_pretrained(tiny).hidden_dropout_prob == 0.1
+
+
+def test_encoder_dropout_is_refused_where_there_is_no_such_setting(broken: Path) -> None:
+    (broken / "config.json").write_text('{"model_type": "mamba"}')
+    with pytest.raises(UserError, match=r"encoder\.dropout: .* has no such setting \(mamba\)"):
+        load(broken, dropout=0.2)
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("bert", 130), ("distilbert", 130), ("roberta", 129), ("mpnet", 128)])
+def test_rows_as_long_as_the_encoder_can_read_work_and_longer_ones_are_refused(
+    kind: str, limit: int, tiny_of: Callable[[str], Path]
+) -> None:
+    encoder = load(tiny_of(kind), max_length=limit).eval()
+    assert readable(encoder.config) == limit
+    ids, length, zero = torch.full((1, limit), 7), torch.tensor([limit]), torch.zeros(1)
+    batch = Batch(ids, length, length, zero.long(), zero, zero, zero.long())
+    assert encoder(batch).isfinite().all()
+    with pytest.raises((IndexError, RuntimeError)):
+        encoder(Batch(torch.full((1, limit + 1), 7), length + 1, length + 1, zero.long(), zero, zero, zero.long()))
+    with pytest.raises(UserError, match=rf"encoder\.max_length {limit + 1} is more than .* can read \({limit}\)"):
+        load(tiny_of(kind), max_length=limit + 1)
+
+
+def test_the_usual_roberta_reads_two_tokens_less_than_it_has_positions() -> None:
+    for kind in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+        assert readable(AutoConfig.for_model(kind, max_position_embeddings=514, pad_token_id=1)) == 512
+    assert readable(AutoConfig.for_model("bert", max_position_embeddings=512)) == 512
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder": {"max_length": 131}}, r"encoder\.max_length 131"),
+        ({"tasks": {"mood": {"max_length": 200}}}, r"tasks\.mood\.max_length 200"),
+    ],
+)
+def test_a_length_beyond_the_encoder_is_found_before_any_work(
+    changes: dict[str, Any], message: str, make_tiny: Callable[..., Recipe]
+) -> None:
+    with pytest.raises(UserError, match=message + r" is more than .* can read \(130\)"):
+        pipeline.make_plan(make_tiny(**changes))
+
+
+# Names and folders ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("minilmm", 'did you mean "minilm"'),
+        ("./nothing/here", "no such folder"),
+        ("/nothing/here", "no such folder"),
+        ("~nobody", "no such folder"),
+        ("one/two/three", "no such folder"),
+    ],
+)
+def test_an_unknown_name_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        resolve(name)
+
+
+@pytest.mark.parametrize("name", ["zork", "someone/something"])
+def test_a_hub_id_that_cannot_be_had_names_what_can(name: str) -> None:
+    with pytest.raises(UserError, match=rf"encoder {name} cannot be loaded: .*short names: minilm, mpnet"):
+        load_encoder(EncoderSpec(name=name))
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no config\.json"):
+        resolve(str(tmp_path))
+
+
+def test_the_identity_of_a_folder_follows_its_content(tiny: Path, broken: Path) -> None:
+    assert identity(str(broken)) == identity(str(tiny))
+    assert set(identity(str(tiny))) == {"config.json", "model.safetensors", "tokenizer.json"}
+    change_weights(broken, lambda weights: weights["pooler.dense.bias"].add_(1))
+    differing = {name for name, digest in identity(str(broken)).items() if digest != identity(str(tiny))[name]}
+    assert differing == {"model.safetensors"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_loaded_weights_are_those_of_the_file(kind: str, tiny_of: Callable[[str], Path]) -> None:
+    held = load_file(tiny_of(kind) / "model.safetensors")
+    loaded = weights_of(load(tiny_of(kind)).network)
+    assert loaded.keys() - held.keys() <= {"embeddings.position_ids"}
+    assert all("pooler" in name for name in held.keys() - loaded.keys())
+    assert same(loaded, {name: held[name] for name in loaded})
+
+
+def test_weights_in_half_precision_are_trained_in_fp32(broken: Path) -> None:
+    AutoModel.from_pretrained(broken).half().save_pretrained(broken)
+    assert load_file(broken / "model.safetensors")["pooler.dense.bias"].dtype == torch.float16
+    assert {value.dtype for value in load(broken).parameters()} == {torch.float32}
+
+
+def test_a_missing_pooler_is_made_anew_by_the_seed(broken: Path) -> None:
+    def drop(weights: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in weights if "pooler" in name]:
+            del weights[name]
+
+    change_weights(broken, drop)
+    one, two, other = (weights_of(some_model(broken, seed=seed)) for seed in (0, 0, 1))
+    assert same(one, two)
+    name = "encoder.network.pooler.dense.weight"
+    assert not torch.equal(one[name], other[name])
+
+
+# Damaged folders -----------------------------------------------------------------------------------------------------
+
+
+def drop_a_layer(folder: Path) -> None:
+    def drop(weights: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in weights if "layer.0." in name]:
+            del weights[name]
+
+    change_weights(folder, drop)
+
+
+def resize(folder: Path) -> None:
+    change_weights(folder, lambda weights: weights.update({"encoder.layer.0.output.dense.weight": torch.zeros(3, 3)}))
+
+
+def pickle(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (drop_a_layer, r"16 weights are missing from its file, such as encoder\.layer\.0\."),
+        (resize, r"1 weights have another size than its config\.json says, such as encoder\.layer\.0\.output\.dense"),
+        (pickle, "no safetensors weights; save it again with save_pretrained"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no safetensors weights"),
+        (cut, "cannot be loaded: .*file not fully covered"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"hello"), "cannot be loaded: .*header"),
+        (lambda folder: (folder / "config.json").write_text("{"), "cannot be loaded: .*not a valid JSON"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "zork"}'), "cannot be loaded: .*zork"),
+    ],
+)
+def test_a_damaged_encoder_is_refused_in_one_sentence(
+    damage: Callable[[Path], None], message: str, broken: Path
+) -> None:
+    damage(broken)
+    with pytest.raises(UserError, match=message) as caught:
+        load(broken)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["t5", "gpt2"])
+def test_what_is_no_text_encoder_is_refused(kind: str, broken: Path) -> None:
+    (broken / "config.json").write_text(f'{{"model_type": "{kind}"}}')
+    with pytest.raises(UserError, match="encoder "):
+        load(broken)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot be loaded"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "encoder "),
+        (
+            lambda folder: [(folder / name).unlink() for name in ("tokenizer.json", "tokenizer_config.json")],
+            "knows no words",
+        ),
+    ],
+)
+def test_a_damaged_tokeniser_is_refused(damage: Callable[[Path], Any], message: str, broken: Path) -> None:
+    damage(broken)
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(str(broken))
+
+
+def test_a_tokeniser_without_padding_is_refused(broken: Path) -> None:
+    tokenizer = load_tokenizer(str(broken))
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(broken)
+    with pytest.raises(UserError, match="no padding token"):
+        load_tokenizer(str(broken))
+
+
+# A model of ours as the encoder of another ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [("bert", "default"), ("bert", "mean"), ("mpnet", "default")])
+def test_a_model_folder_works_as_an_encoder(
+    kind: str, pooling: str, tiny_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = some_model(tiny_of(kind), pooling=pooling)
+    liven(model)
+    lengths = {task.name: 32 for task in TASKS}
+    save_model(tmp_path / "model", model, load_tokenizer(str(tiny_of(kind))), lengths, "{}", {})
+    again = load(tmp_path / "model", pooling=pooling, dropout=0.2)
+    assert same(weights_of(again), weights_of(model.encoder))
+    assert {module.p for module in again.modules() if isinstance(module, torch.nn.Dropout)} == {0.2}
+    batch = some_batches()[0]
+    assert torch.equal(again.eval()(batch), model.eval().encoder(batch))
+
+
+@pytest.mark.parametrize("damage", [drop_a_layer, cut, lambda folder: (folder / "model.safetensors").unlink()])
+def test_a_damaged_model_folder_is_refused_as_an_encoder(
+    damage: Callable[[Path], None], tiny: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    save_model(folder, some_model(tiny), load_tokenizer(str(tiny)), {task.name: 32 for task in TASKS}, "{}", {})
+    damage(folder)
+    with pytest.raises(UserError, match=r"encoder .*model"):
+        load(folder)

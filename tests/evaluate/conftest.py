@@ -21,7 +21,7 @@ TASKS = (
     Task("topic", "classification", ("text",), "label", labels=("delivery", "money", "access")),
     Task("stars", "regression", ("text",), "label", range=(1.0, 5.0)),
     Task("follows", "classification", ("premise", "claim"), "label", labels=("yes", "no", "open")),
-    Task("alike", "regression", ("premise", "claim"), "label", range=(0.0, 10.0)),
+    Task("alike", "regression", ("premise", "claim"), "label", range=(-1.0, 1.0)),
 )
 LENGTHS = {"mood": 32, "topic": 16, "stars": 32, "follows": 32, "alike": 32}
 

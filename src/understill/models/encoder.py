@@ -213,13 +213,17 @@ def _refuse_odd(name: str, what: str, keys: list[str]) -> None:
 
 def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerFast:
     """Load a model's own fast tokeniser."""
-    tokenizer = _from_hub(name, AutoTokenizer, source or resolve(name), use_fast=True)
+    place = source or resolve(name)
+    tokenizer = _from_hub(name, AutoTokenizer, place, use_fast=True)
     if not tokenizer.is_fast:
         raise UserError(f"encoder {name}: its tokeniser has no fast version, which understill needs")
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise UserError(f"encoder {name}: its tokeniser knows no words; is tokenizer.json missing?")
     if tokenizer.pad_token_id is None:
         raise UserError(f"encoder {name}: its tokeniser has no padding token")
+    largest, room = max(tokenizer.get_vocab().values()), getattr(load_config(name, place), "vocab_size", None)
+    if room is not None and largest >= room:
+        raise UserError(f"encoder {name}: its tokeniser has ids up to {largest}, its weights only {room} words")
     loaded: PreTrainedTokenizerFast = tokenizer
     return loaded
 

@@ -13,6 +13,7 @@ import torch
 from accelerate import Accelerator
 
 from understill.data.batch import Batches
+from understill.errors import UserError
 from understill.models.multitask import MultiTaskModel
 from understill.recipe import Every, Training
 from understill.train.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
@@ -60,6 +61,7 @@ class Fitted:
     total: int
     best_step: int  # -1 when nothing was evaluated
     history: list[dict[str, Any]]
+    seconds: float = field(compare=False)  # spent over all sessions; the clock is no part of the result
 
     @property
     def early(self) -> bool:
@@ -76,6 +78,7 @@ class Progress:
     best_score: float = float("-inf")
     stale: int = 0  # evaluations since the best
     stopped: bool = False
+    seconds: float = 0.0  # spent so far
     history: list[dict[str, Any]] = field(default_factory=list)
     scaler: dict[str, Any] = field(default_factory=dict)  # fp16's loss scale
     micro_batch: int | None = None  # rows per forward pass, fewer after memory ran out
@@ -138,6 +141,128 @@ def is_due(every: Every, step: int, steps_per_epoch: int) -> bool:
     return int(step / period + 1e-9) > int((step - 1) / period + 1e-9)
 
 
+class _Fit:
+    """One model's training, from its first step or its last checkpoint to the end."""
+
+    def __init__(
+        self,
+        model: MultiTaskModel,
+        objective: Objective,
+        batches: Batches,
+        training: Training,
+        accelerator: Accelerator,
+        folder: Path,
+        evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
+    ) -> None:
+        self.model, self.batches, self.training, self.accelerator = model, batches, training, accelerator
+        self.folder, self.evaluate = folder, evaluate
+        self.names = [task.name for task in model.tasks]
+        optimizer = make_optimizer(model.to(accelerator.device), training)
+        self.objective = objective.to(accelerator.device)
+        self.prepared, self.optimizer = accelerator.prepare(model, optimizer)
+        self.state = self._resume()
+        self.held = self.state.best_step  # the best weights that the checkpoint on disk refers to
+        self.trouble = Trouble(len(self.names), accelerator.device)
+        self.log = folder / "log.jsonl"
+        _trim_log(self.log, self.state.step)
+
+    @property
+    def total(self) -> int:
+        """The number of steps in all."""
+        return total_steps(self.training, self.batches.steps_per_epoch)
+
+    def run(self, seed: int) -> Iterator[Report | Evaluated | Fitted]:
+        """Take the steps that are left."""
+        began, before = time.monotonic(), self.state.seconds
+        if not self.state.stopped and self.state.step < self.total:
+            for event in self._train(seed):
+                self.state.seconds = before + time.monotonic() - began
+                yield event
+        state = self.state
+        if self.training.keep == "best" and state.best_step >= 0:
+            load_weights(_best_file(self.folder, state.best_step), self.model)
+        self.model.eval()
+        yield Fitted(state.step, self.total, state.best_step, state.history, state.seconds)
+
+    def _train(self, seed: int) -> Iterator[Report | Evaluated]:
+        state, training, pace = self.state, self.training, self.batches.steps_per_epoch
+        meter, saved = Meter(self.names, state.step), time.monotonic()
+        self.model.train()
+        for step in self._steps(seed):
+            meter.add(step)
+            state.step, state.micro_batch = step.number, step.micro_batch
+            last = step.number == step.total
+            if meter.due() or last:
+                report = meter.report(step, self.batches)
+                self._stop_at_trouble()
+                _write_log(self.log, report)
+                yield report
+            if is_due(training.evaluate, step.number, pace) or (last and training.evaluate.unit != "never"):
+                self._stop_at_trouble()
+                yield self._look()
+            state.stopped = bool(training.patience and state.stale >= training.patience)
+            if _save_due(training.checkpoint, step.number, pace, saved) or last or state.stopped:
+                self._stop_at_trouble()
+                self._save()
+                saved = time.monotonic()
+            if state.stopped:
+                break
+
+    def _steps(self, seed: int) -> Iterator[Step]:
+        return steps(
+            self.prepared,
+            self.objective,
+            self.batches,
+            self.optimizer,
+            self.accelerator,
+            self.training,
+            seed=seed,
+            start=self.state.step,
+            trouble=self.trouble,
+            micro=self.state.micro_batch,
+        )
+
+    def _stop_at_trouble(self) -> None:
+        self.trouble.check(self.names, self.training)
+
+    def _look(self) -> Evaluated:
+        """Score the model, and keep its weights when they are the best so far."""
+        state = self.state
+        self.model.eval()
+        score, scores = self.evaluate(self.model)
+        best = score > state.best_score
+        if best:
+            state.best_step, state.best_score, state.stale = state.step, score, 0
+            if self.training.keep == "best":
+                # Named by step: a crash before the next checkpoint leaves the best which that checkpoint refers to.
+                save_weights(_best_file(self.folder, state.step), self.model)
+        else:
+            state.stale += 1
+        state.history.append({"step": state.step, "score": score, "scores": scores})
+        _drop_old_best(self.folder, {self.held, state.best_step})
+        self.model.train()
+        return Evaluated(state.step, score, scores, best)
+
+    def _save(self) -> None:
+        state, scaler = self.state, self.accelerator.scaler
+        state.scaler = scaler.state_dict() if scaler else {}
+        save_checkpoint(self.folder, state.step, self.model, self.optimizer.optimizer, vars(state))
+        self.held = state.best_step
+        _drop_old_best(self.folder, {self.held})
+
+    def _resume(self) -> Progress:
+        facts = load_checkpoint(self.folder, self.model, self.optimizer.optimizer, vars(Progress()))
+        if facts is None:
+            return Progress()
+        state = Progress(**facts)
+        best = _best_file(self.folder, state.best_step)
+        if self.training.keep == "best" and state.best_step >= 0 and not best.exists():
+            raise UserError(f"{best} is missing, so training cannot go on; delete {self.folder} to start anew")
+        if self.accelerator.scaler and state.scaler:
+            self.accelerator.scaler.load_state_dict(state.scaler)
+        return state
+
+
 def fit(
     model: MultiTaskModel,
     objective: Objective,
@@ -150,91 +275,7 @@ def fit(
     evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
 ) -> Iterator[Report | Evaluated | Fitted]:
     """Train, or go on training from the checkpoint in `folder`; afterwards the model holds the weights to keep."""
-    optimizer = make_optimizer(model.to(accelerator.device), training)
-    objective = objective.to(accelerator.device)
-    prepared, optimizer = accelerator.prepare(model, optimizer)
-    state = _resume(folder, model, optimizer, accelerator)
-    total = total_steps(training, batches.steps_per_epoch)
-    trouble = Trouble(len(model.tasks), accelerator.device)
-    names = [task.name for task in model.tasks]
-    meter, saved = Meter(names, state.step), time.monotonic()
-    held = state.best_step  # the best weights that the checkpoint on disk refers to
-    log_file = folder / "log.jsonl"
-    _trim_log(log_file, state.step)
-    if not state.stopped and state.step < total:
-        model.train()
-        for step in steps(
-            prepared,
-            objective,
-            batches,
-            optimizer,
-            accelerator,
-            training,
-            seed=seed,
-            start=state.step,
-            trouble=trouble,
-            micro=state.micro_batch,
-        ):
-            meter.add(step)
-            state.step, state.micro_batch = step.number, step.micro_batch
-            last = step.number == step.total
-            if meter.due() or last:
-                report = meter.report(step, batches)
-                trouble.check(names, training)
-                _write_log(log_file, report)
-                yield report
-            if is_due(training.evaluate, step.number, batches.steps_per_epoch) or (
-                last and training.evaluate.unit != "never"
-            ):
-                trouble.check(names, training)
-                yield _evaluate(model, state, folder, evaluate, training)
-                _drop_old_best(folder, {held, state.best_step})
-                model.train()
-            state.stopped = bool(training.patience and state.stale >= training.patience)
-            if _save_due(training.checkpoint, step.number, batches.steps_per_epoch, saved) or last or state.stopped:
-                trouble.check(names, training)
-                state.scaler = accelerator.scaler.state_dict() if accelerator.scaler else {}
-                save_checkpoint(folder, step.number, model, optimizer.optimizer, vars(state))
-                held, saved = state.best_step, time.monotonic()
-                _drop_old_best(folder, {held})
-            if state.stopped:
-                break
-    if training.keep == "best" and state.best_step >= 0:
-        load_weights(_best_file(folder, state.best_step), model)
-    model.eval()
-    yield Fitted(state.step, total, state.best_step, state.history)
-
-
-def _resume(folder: Path, model: MultiTaskModel, optimizer: Any, accelerator: Accelerator) -> Progress:
-    facts = load_checkpoint(folder, model, optimizer.optimizer, vars(Progress()))
-    if facts is None:
-        return Progress()
-    state = Progress(**facts)
-    if accelerator.scaler and state.scaler:
-        accelerator.scaler.load_state_dict(state.scaler)
-    return state
-
-
-def _evaluate(
-    model: MultiTaskModel,
-    state: Progress,
-    folder: Path,
-    evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
-    training: Training,
-) -> Evaluated:
-    """Score the model, and keep its weights when they are the best so far."""
-    model.eval()
-    score, scores = evaluate(model)
-    best = score > state.best_score
-    if best:
-        state.best_step, state.best_score, state.stale = state.step, score, 0
-        if training.keep == "best":
-            # Named by step: a crash before the next checkpoint leaves the older best, which that checkpoint refers to.
-            save_weights(_best_file(folder, state.step), model)
-    else:
-        state.stale += 1
-    state.history.append({"step": state.step, "score": score, "scores": scores})
-    return Evaluated(state.step, score, scores, best)
+    return _Fit(model, objective, batches, training, accelerator, folder, evaluate).run(seed)
 
 
 def _best_file(folder: Path, step: int) -> Path:

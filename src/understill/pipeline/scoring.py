@@ -1,0 +1,96 @@
+"""The evaluate stage: saved models, models in training and the majority guess, scored on dev sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from understill.data.encode import gold_of
+from understill.data.load import LoadedTask
+from understill.data.tokens import Tokens
+from understill.errors import UserError
+from understill.evaluate.metrics import majority, primary, score
+from understill.evaluate.predict import predict, save_predictions
+from understill.evaluate.predictor import Predictor
+from understill.events import Watch, silent
+from understill.models.folder import ModelFolder, find_model, load_model
+from understill.models.multitask import MultiTaskModel
+from understill.pipeline.planning import ModelPlan, Plan, as_trained, read_data
+from understill.pipeline.tokenising import Tokeniser
+from understill.recipe import Machine, Recipe
+from understill.tasks import Task
+from understill.train.device import pick_device
+from understill.train.fit import Scores
+
+
+def dev_score(
+    network: MultiTaskModel, model: ModelPlan, dev: Mapping[tuple[str, str], Tokens], batch: int
+) -> tuple[float, Scores]:
+    """Score a model in training on each task's first dev set; their mean decides which weights are kept."""
+    scores = {}
+    for task in model.tasks:
+        tokens = dev[task.name, "dev"]
+        values = predict(network, tokens, task, batch).values
+        scores[f"{task.name}/dev"] = score(task, np.asarray(tokens.gold, dtype=np.float64), values)
+    return float(np.mean([primary(task, scores[f"{task.name}/dev"]) for task in model.tasks])), scores
+
+
+def score_model(
+    folder: ModelFolder, tasks: tuple[LoadedTask, ...], tokens: Tokeniser, recipe: Recipe, keep: Path | None = None
+) -> Scores:
+    """Score a saved model on every dev set, keeping each row's prediction under `keep`."""
+    scores: Scores = {}
+    network = folder.model.to(pick_device(recipe.machine))
+    for loaded in tasks:
+        for split, data in loaded.splits.items():
+            if not split.startswith("dev"):
+                continue
+            rows = tokens(loaded, split)
+            predictions = predict(network, rows, loaded.task, recipe.evaluation.batch)
+            if keep:
+                save_predictions(keep / f"{loaded.task.name}.{split}.parquet", data, predictions)
+            measured = score(loaded.task, np.asarray(rows.gold, dtype=np.float64), predictions.values)
+            if measured:
+                scores[f"{loaded.task.name}/{split}"] = measured
+    return scores
+
+
+def evaluate(
+    path: Path, recipe: Recipe, keep: Path | None = None, watch: Watch = silent
+) -> tuple[Scores, dict[str, Task]]:
+    """Score a model folder on the dev sets of a recipe."""
+    folder = load_model(path)
+    own = {task.name: task for task in folder.tasks}
+    loaded = read_data(recipe, watch)
+    tasks = tuple(as_trained(task, own[task.task.head]) for task in loaded.values() if task.task.head in own)
+    if not tasks:
+        raise UserError(f"the recipe has none of the model's tasks ({', '.join(own)})")
+    tokens = Tokeniser(recipe, folder.tokenizer, watch)
+    scores = score_model(folder, tasks, tokens, recipe, keep)
+    return scores, {task.task.name: task.task for task in tasks}
+
+
+def load_predictor(path: Path, device: str) -> Predictor:
+    """Load the model meant by a path, onto a device by name."""
+    if device not in ("auto", "cpu", "cuda", "mps"):
+        raise UserError(f'--device "{device}": write auto, cpu, cuda or mps')
+    return Predictor(load_model(find_model(path)), pick_device(Machine(device=device)))  # type: ignore[arg-type]
+
+
+def majority_scores(plan: Plan) -> Scores:
+    """Score the guess that ignores the text, as the floor every model must beat."""
+    scores: Scores = {}
+    for name, loaded in plan.loaded.items():
+        train = _gold(plan.loaded[loaded.task.head], "train")
+        for split in loaded.splits:
+            if split.startswith("dev") and (guess := majority(loaded.task, train, _gold(loaded, split))):
+                scores[f"{name}/{split}"] = guess
+    return scores
+
+
+def _gold(loaded: LoadedTask, split: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    batches = [gold_of(batch, loaded.task) for batch in loaded.splits[split].batches()]
+    return np.concatenate(batches).astype(np.float64)

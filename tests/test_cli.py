@@ -354,7 +354,7 @@ def test_predict_reads_and_writes_every_format(at: Desk, tmp_path: Path, source:
     rows = read_answers(tmp_path / target)
     assert [row["review"] for row in rows] == TEXTS
     shown = done("predict", "runs/my-tasks", "--task", "films", *(w for text in TEXTS for w in ("--text", text))).out
-    assert [row["films"] for row in rows] == re.findall(r"films: (\w+)", shown)
+    assert [row["films_predicted"] for row in rows] == re.findall(r"films: (\w+)", shown)
     assert all(0.5 <= float(str(row["films_probability"])) <= 1 for row in rows)
 
 
@@ -364,7 +364,7 @@ def test_predict_says_which_rows_had_no_answer(at: Desk, tmp_path: Path) -> None
     told = done("predict", "runs/my-tasks", *arguments)
     assert "2 rows answered for tickets, films" in told.out
     assert "1 rows had no text" in told.out
-    assert read_answers(tmp_path / "out.jsonl")[1]["films"] is None
+    assert read_answers(tmp_path / "out.jsonl")[1]["films_predicted"] is None
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,9 @@ def assert_answers(found: list[dict[str, Any]], predictor: Predictor, rows: list
     for name, answers in {**single, **pairs}.items():
         for row, answer in zip(found, answers, strict=True):
             if answer.probabilities is None:
-                assert float(row[name]) == pytest.approx(answer.score, abs=1e-4)
+                assert float(row[f"{name}_predicted"]) == pytest.approx(answer.score, abs=1e-4)
             else:
-                assert row[name] == answer.label
+                assert row[f"{name}_predicted"] == answer.label
                 certain = max(answer.probabilities.values())
                 assert float(row[f"{name}_probability"]) == pytest.approx(certain, abs=1e-4)
 
@@ -95,11 +95,11 @@ def test_every_format_in_and_out_gives_the_predictors_answers(
     assert [{name: row[name] for name in rows[0]} for row in found] == rows
     assert list(found[0]) == [
         *("nr", "text", "premise", "claim"),
-        *("mood", "mood_probability", "topic", "topic_probability", "stars"),
-        *("follows", "follows_probability", "alike"),
+        *("mood_predicted", "mood_probability", "topic_predicted", "topic_probability", "stars_predicted"),
+        *("follows_predicted", "follows_probability", "alike_predicted"),
     ]
     assert_answers(found, predictor, rows)
-    assert len({row["topic"] for row in found}) > 1
+    assert len({row["topic_predicted"] for row in found}) > 1
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source.name, target.name])
 
 
@@ -222,12 +222,22 @@ def test_csv_rows_that_cannot_be_answered_keep_empty_answers_and_are_counted(
     assert done == Predicted(7, 5, ("mood", "topic", "stars"))
     found = read(tmp_path / "out.jsonl")
     assert [row["nr"] for row in found] == ["1", "2", "3", None, None, "6", "7"]  # every row keeps its place
-    assert [row["mood"] is not None for row in found] == [True, False, False, False, False, False, True]
+    assert [row["mood_predicted"] is not None for row in found] == [True, False, False, False, False, False, True]
     for row in found:
-        assert len({row[name] is None for name in ("mood", "mood_probability", "topic", "stars")}) == 1
+        assert (
+            len(
+                {
+                    row[name] is None
+                    for name in ("mood_predicted", "mood_probability", "topic_predicted", "stars_predicted")
+                }
+            )
+            == 1
+        )
     assert found[5]["text"] == "\\xff\\xfe bad bytes"
     expected = predictor.predict(["good", "not bad"])["stars"]
-    assert [found[0]["stars"], found[6]["stars"]] == pytest.approx([answer.score for answer in expected], abs=1e-4)
+    assert [found[0]["stars_predicted"], found[6]["stars_predicted"]] == pytest.approx(
+        [answer.score for answer in expected], abs=1e-4
+    )
 
 
 def test_json_rows_that_cannot_be_answered_keep_empty_answers_and_are_counted(
@@ -238,7 +248,14 @@ def test_json_rows_that_cannot_be_answered_keep_empty_answers_and_are_counted(
     done = predict_file(predictor, tmp_path / "in.jsonl", tmp_path / "out.parquet")
     assert (done.rows, done.unanswered) == (6, 4)
     found = pq.read_table(tmp_path / "out.parquet")
-    assert [value is not None for value in found["mood"].to_pylist()] == [True, False, False, False, False, True]
+    assert [value is not None for value in found["mood_predicted"].to_pylist()] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_a_row_may_be_answered_by_some_tasks_only(predictor: Predictor, tmp_path: Path) -> None:
@@ -247,16 +264,16 @@ def test_a_row_may_be_answered_by_some_tasks_only(predictor: Predictor, tmp_path
     assert (done.rows, done.unanswered) == (2, 1)
     whole, half = read(tmp_path / "out.jsonl")
     assert None not in whole.values()
-    assert half["mood"] and half["follows"] is None and half["alike"] is None
+    assert half["mood_predicted"] and half["follows_predicted"] is None and half["alike_predicted"] is None
 
 
 def test_a_file_in_which_no_row_has_text_is_written_all_the_same(predictor: Predictor, tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [{"text": ""}, {"text": None}])
     for name in ("out.parquet", "out.csv", "out.jsonl"):
         assert predict_file(predictor, source, tmp_path / name).unanswered == 2
-        assert [row["mood"] for row in read(tmp_path / name)] == [None, None]
+        assert [row["mood_predicted"] for row in read(tmp_path / name)] == [None, None]
     schema = pq.read_schema(tmp_path / "out.parquet")
-    assert (schema.field("mood").type, schema.field("stars").type) == (pa.string(), pa.float32())
+    assert (schema.field("mood_predicted").type, schema.field("stars_predicted").type) == (pa.string(), pa.float32())
 
 
 @pytest.mark.parametrize(
@@ -298,8 +315,8 @@ def test_numbers_in_a_text_column_are_read_as_in_training(predictor: Predictor, 
             target = tmp_path / f"out.{wanted}"
             assert predict_file(predictor, tmp_path / f"{number}.parquet", target, ["stars"]).unanswered == 1
             found = read(target)
-            assert [float(row["stars"]) for row in found[:2]] == pytest.approx(expected, abs=1e-4)
-            assert found[2]["stars"] is None
+            assert [float(row["stars_predicted"]) for row in found[:2]] == pytest.approx(expected, abs=1e-4)
+            assert found[2]["stars_predicted"] is None
 
 
 def test_parquet_stays_parquet_with_every_type_as_it_was(
@@ -323,7 +340,7 @@ def test_parquet_stays_parquet_with_every_type_as_it_was(
     assert [found.schema.field(name).type for name in ("id", "when", "tags", "text")] == [
         carried.schema.field(name).type for name in ("id", "when", "tags", "text")
     ]
-    assert found["mood"].null_count == 0
+    assert found["mood_predicted"].null_count == 0
 
 
 def test_values_go_into_text_files_as_people_write_them(predictor: Predictor, tmp_path: Path) -> None:
@@ -354,7 +371,7 @@ def test_json_values_may_change_their_type_from_piece_to_piece(
         assert [row["x"] for row in read(tmp_path / f"out.{wanted}")] == expected
 
 
-@pytest.mark.parametrize("column", ["mood", "mood_probability", "stars"])
+@pytest.mark.parametrize("column", ["mood_predicted", "mood_probability", "stars_predicted"])
 def test_a_column_that_an_answer_would_overwrite_is_refused(predictor: Predictor, tmp_path: Path, column: str) -> None:
     source = write(tmp_path / "in.csv", [{"text": "good", column: "mine"}])
     with pytest.raises(UserError, match=f'has a column "{column}" already; rename it'):
@@ -369,13 +386,11 @@ def test_a_score_has_no_probability_to_clash_with(predictor: Predictor, tmp_path
     assert read(tmp_path / "out.csv")[0]["stars_probability"] == "mine"
 
 
-def test_two_answers_never_share_a_column(make_model: Callable[..., Path], tmp_path: Path) -> None:
-    tasks = tuple(Task(name, "classification", ("text",), "l", labels=("a", "b")) for name in ("x", "x_probability"))
-    source = write(tmp_path / "in.csv", [{"text": "good"}])
-    model = load(make_model(tasks))
-    with pytest.raises(UserError, match='two answers would go into the column "x_probability"'):
-        predict_file(model, source, tmp_path / "out.csv")
-    assert predict_file(model, source, tmp_path / "out.csv", ["x"]).rows == 1
+def test_a_labelled_file_with_a_column_of_the_tasks_name_is_answered(predictor: Predictor, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", [{"text": "good", "mood": "calm"}])
+    predict_file(predictor, source, tmp_path / "out.csv")
+    (row,) = read(tmp_path / "out.csv")
+    assert row["mood"] == "calm" and row["mood_predicted"]
 
 
 def test_other_columns_can_be_named(predictor: Predictor, tmp_path: Path) -> None:
@@ -387,14 +402,20 @@ def test_other_columns_can_be_named(predictor: Predictor, tmp_path: Path) -> Non
     found = [{**one, **other, **row} for one, other, row in zip(single, read(target), ROWS, strict=True)]
     assert_answers(found, predictor, ROWS)
     assert predict_file(predictor, source, target, ["alike"], ["right", "left"]).tasks == ("alike",)
-    turned = [float(row["alike"]) for row in read(target)]
-    assert turned != pytest.approx([float(row["alike"]) for row in found], abs=1e-3)
+    turned = [float(row["alike_predicted"]) for row in read(target)]
+    assert turned != pytest.approx([float(row["alike_predicted"]) for row in found], abs=1e-3)
 
 
 def test_tasks_whose_columns_are_not_there_are_left_out(predictor: Predictor, tmp_path: Path) -> None:
     source = write(tmp_path / "in.csv", [{"premise": "a", "claim": "b"}])
     assert predict_file(predictor, source, tmp_path / "out.csv").tasks == ("follows", "alike")
-    assert set(read(tmp_path / "out.csv")[0]) == {"premise", "claim", "follows", "follows_probability", "alike"}
+    assert set(read(tmp_path / "out.csv")[0]) == {
+        "premise",
+        "claim",
+        "follows_predicted",
+        "follows_probability",
+        "alike_predicted",
+    }
 
 
 @pytest.mark.parametrize(

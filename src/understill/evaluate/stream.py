@@ -121,11 +121,16 @@ def _choose(
 # Columns --------------------------------------------------------------------------------------------------------------
 
 
+def answered(task: str) -> str:
+    """Name the column of a task's answers; labelled files often have one of the task's own name."""
+    return f"{task}_predicted"
+
+
 def _answer_fields(task: Task) -> list[tuple[str, pa.DataType]]:
     """Return the columns of a task's answers: the label and its probability, or the score."""
     if task.kind != "classification":
-        return [(task.name, pa.float32())]
-    return [(task.name, pa.string()), (f"{task.name}_probability", pa.float32())]
+        return [(answered(task.name), pa.float32())]
+    return [(answered(task.name), pa.string()), (f"{task.name}_probability", pa.float32())]
 
 
 def _schema(file: File, out: File, there: Sequence[str], tasks: Sequence[Task]) -> pa.Schema:
@@ -134,14 +139,11 @@ def _schema(file: File, out: File, there: Sequence[str], tasks: Sequence[Task]) 
     carried = [(name, pa.string()) for name in there]
     if file.format == out.format == "parquet":
         carried = [(field.name, field.type) for field in pq.read_schema(file.path)]
-    fields = carried
-    for name, kind in [field for task in tasks for field in _answer_fields(task)]:
+    answers = [field for task in tasks for field in _answer_fields(task)]
+    for name, _ in answers:
         if name in there:
             raise UserError(f'{file.path} has a column "{name}" already; rename it, so that no answer overwrites it')
-        if name in dict(fields):
-            raise UserError(f'two answers would go into the column "{name}"; choose one task with --task')
-        fields = [*fields, (name, kind)]
-    return pa.schema(fields)
+    return pa.schema([*carried, *answers])
 
 
 def _pieces(file: File, out: File, there: Sequence[str], chosen: Mapping[str, tuple[str, ...]]) -> Iterator[Piece]:

@@ -254,7 +254,7 @@ def test_a_long_line_of_progress_stays_one_line(told: io.StringIO, monkeypatch: 
         (Teaching("multi", "waiting"), "another process is training this one; waiting for multi"),
         (Evaluated(3, 0.876, {}, True), "  step 3: dev mean 87.6 (best so far)"),
         (Evaluated(3, 0.876, {}, False), "  step 3: dev mean 87.6"),
-        (Fitted(6, 9, 3, []), "  stopped at step 6 of 9: the dev score no longer rises"),
+        (Fitted(6, 9, 3, [], 1.0), "  stopped at step 6 of 9: the dev score no longer rises"),
     ],
 )
 def test_what_happens_is_told_at_once(told: io.StringIO, event: Any, line: str) -> None:
@@ -266,7 +266,7 @@ def test_what_happens_is_told_at_once(told: io.StringIO, event: Any, line: str) 
 
 def test_training_to_the_end_needs_no_word(told: io.StringIO) -> None:
     with terminal.Progress() as watch:
-        watch(Fitted(9, 9, 3, []))
+        watch(Fitted(9, 9, 3, [], 1.0))
     assert told.getvalue() == ""
 
 

@@ -63,6 +63,7 @@ class Progress:
         self.what = ""
         self.spoke = time.monotonic()
         self.model = ""
+        self.parts: dict[str, float] = {}
 
     def __enter__(self) -> Callable[[Any], None]:
         self.bars.start()
@@ -96,7 +97,7 @@ class Progress:
         self._show(f"tokenising {event.what}", event.rows, event.total)
 
     def _teaching(self, event: Any) -> None:
-        self.model = event.model
+        self.model, self.parts = event.model, {}
         says = {
             "new": "training",
             "resumed": "going on with",
@@ -106,8 +107,9 @@ class Progress:
         self._line(f"{says[event.state]} {event.model}")
 
     def _report(self, event: Any) -> None:
-        parts = " ".join(f"{name} {value:.3f}" for name, value in list(event.parts.items())[:5])
-        shown = parts if len(event.parts) > 1 else ""
+        self.parts |= event.parts  # a task that was not drawn lately keeps its last loss
+        shown = " ".join(f"{name} {value:.3f}" for name, value in list(self.parts.items())[:5])
+        shown = shown if len(self.parts) > 1 else ""
         detail = (
             f"loss {event.loss:.3f} {shown} · {event.rows_per_second:,.0f} rows/s · "
             f"padding {event.padding:.0%} · {duration(event.seconds_left)} left"
@@ -154,6 +156,7 @@ def show_run(run: Run) -> None:
     for model in run.models:
         say(f"model {model.name}: {model.folder}  (trained in {duration(model.seconds)})")
     say(f"run folder: {run.folder}")
+    say(f'ask it: understill predict {run.folder}{"" if len(run.models) == 1 else "/models/NAME"} --text "…"')
 
 
 def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:

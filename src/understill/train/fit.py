@@ -22,7 +22,7 @@ from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
 
 #: Seconds between two readings of the loss; reading makes a GPU wait.
-REPORT_SECONDS = 0.5
+REPORT_SECONDS = 1.0
 
 Scores = dict[str, dict[str, float]]  # by "task/split", then by metric
 
@@ -105,6 +105,10 @@ class Meter:
         self.steps += 1
         self.parts = step.parts if self.parts is None else self.parts + step.parts
         self.counts = step.counts if self.counts is None else self.counts + step.counts
+
+    def rest(self, seconds: float) -> None:
+        """Leave time that was not spent on training out of the speed."""
+        self.since += seconds
 
     def due(self) -> bool:
         """Tell whether it is time to report."""
@@ -199,7 +203,10 @@ class _Fit:
                 yield report
             if is_due(training.evaluate, step.number, pace) or (last and training.evaluate.unit != "never"):
                 self._stop_at_trouble()
-                yield self._look()
+                looked = time.monotonic()
+                evaluated = self._look()
+                meter.rest(time.monotonic() - looked)
+                yield evaluated
             state.stopped = bool(training.patience and state.stale >= training.patience)
             if _save_due(training.checkpoint, step.number, pace, saved) or last or state.stopped:
                 self._stop_at_trouble()

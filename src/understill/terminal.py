@@ -155,8 +155,8 @@ def show_run(run: Run) -> None:
     show_scores(merged, run.tasks)
     for model in run.models:
         say(f"model {model.name}: {model.folder}  (trained in {duration(model.seconds)})")
-    say(f"run folder: {run.folder}")
     say(f'ask it: understill predict {run.folder}{"" if len(run.models) == 1 else "/models/NAME"} --text "…"')
+    say(f"run folder: {run.folder}")
 
 
 def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:

@@ -174,8 +174,11 @@ def main() -> None:
         "--encoder", type=Path, help="a folder with a BERT-like encoder; the installed MiniLM by default"
     )
     parser.add_argument("--words-only", action="store_true", help="leave the encoder out")
+    parser.add_argument("--small", action="store_true", help="400 rows and no encoder, for a quick look")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    if args.small:
+        args.rows, args.dev, args.words_only = 400, 400, True
     settings = {key: getattr(args, key) for key in ("rows", "dev", "epochs", "batch", "lr", "seed")}
     table: dict[str, dict[str, float]] = {}
     heads = ["majority", "words", *([] if args.words_only else ["encoder"]), "seconds"]

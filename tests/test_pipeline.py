@@ -6,7 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from understill import pipeline
+from understill.events import Teaching
 from understill.models.folder import load_model
 from understill.recipe import Recipe
 
@@ -64,6 +67,8 @@ def test_only_what_changes_the_result_changes_the_fingerprint(make_tiny: Callabl
     assert of(machine={"threads": 2}) == same
     assert of(evaluation={"batch": 3}) == same
     assert of(name="other") == same
+    assert of(tasks={"mood": {"max_length": 32}, "follows": {}, "similar": {}}) == same  # as the encoder's
+    assert of(heads={"tasks": {"mood": {"dropout": 0.1}}}) == same  # as all heads'
     changed = {of(seed=1), of(training={"lr": 2e-3}), of(data={"demo": {"rows": 65}}), of(encoder={"pooling": "mean"})}
     assert len(changed | {same}) == 5
 
@@ -74,3 +79,54 @@ def test_scores_of_a_saved_model_are_those_of_the_run(make_tiny: Callable[..., R
     scores, _ = pipeline.evaluate(model.folder, recipe)
     assert scores == model.scores
     assert json.loads((model.folder / "scores.json").read_text()) == model.scores
+
+
+def test_a_setting_of_one_head_leaves_the_models_of_other_tasks_alone(make_tiny: Callable[..., Recipe]) -> None:
+    plain = pipeline.make_plan(make_tiny(models="each")).models
+    other = pipeline.make_plan(make_tiny(models="each", heads={"tasks": {"similar": {"dropout": 0.3}}})).models
+    assert [one.fingerprint == two.fingerprint for one, two in zip(plain, other, strict=True)] == [True, True, False]
+
+
+def test_a_finished_model_is_scored_anew_when_a_dev_set_changes(make_tiny: Callable[..., Recipe]) -> None:
+    (model,) = pipeline.run(make_tiny()).models
+    done = model.folder.parent / "done.json"
+    facts = json.loads(done.read_text(encoding="utf-8"))
+    # As if the model had been scored before `similar` had this dev set.
+    del facts["scored_on"]["similar/dev"], facts["scores"]["similar/dev"]
+    done.write_text(json.dumps(facts), encoding="utf-8")
+    events: list[object] = []
+    (again,) = pipeline.run(make_tiny(), events.append).models
+    assert again == model
+    assert not any(type(event).__name__ == "Report" for event in events)
+
+
+def test_a_run_folder_holds_only_the_models_of_its_last_run(make_tiny: Callable[..., Recipe]) -> None:
+    pipeline.run(make_tiny())
+    pipeline.run(make_tiny(models="each"))
+    run = pipeline.run(make_tiny())
+    assert [path.name for path in (run.folder / "models").iterdir()] == ["multi"]
+    assert pipeline.find_model(run.folder) == run.folder / "models" / "multi"
+
+
+def test_a_failed_run_gives_its_lock_back(make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("understill.pipeline.teaching._train", fail)
+        with pytest.raises(RuntimeError) as kept:
+            pipeline.run(make_tiny())
+    events: list[object] = []
+    pipeline.run(make_tiny(), events.append)
+    assert kept.value and Teaching("multi", "waiting") not in events
+
+
+def test_a_saved_model_reads_as_many_tokens_as_it_was_trained_on(make_tiny: Callable[..., Recipe]) -> None:
+    (model,) = pipeline.run(make_tiny(encoder={"max_length": 12})).models
+    assert pipeline.evaluate(model.folder, make_tiny(encoder={"max_length": 100}))[0] == model.scores
+
+
+def test_test_sets_are_scored_when_asked_for(make_tiny: Callable[..., Recipe]) -> None:
+    (model,) = pipeline.run(make_tiny()).models
+    scores, _ = pipeline.evaluate(model.folder, make_tiny(), kind="test")
+    assert set(scores) == {"mood/test", "follows/test", "similar/test"}

@@ -160,7 +160,7 @@ def teach(
     epilog=_examples(
         "understill evaluate runs/quickstart",
         "understill evaluate runs/single/models/sst2 --recipe recipes/single.yaml",
-        "understill evaluate runs/quickstart --out predictions/",
+        "understill evaluate runs/quickstart --split test --out predictions/",
     )
 )
 def evaluate(
@@ -169,18 +169,21 @@ def evaluate(
         Path | None, typer.Option(help="Whose data to score on; the model's own recipe if not given.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Keep every row's prediction in this folder, as Parquet.")] = None,
+    split: Annotated[str, typer.Option(help="dev, or test where its rows have labels.")] = "dev",
     sets: Sets = None,
 ) -> None:
-    """Score a model on its dev sets."""
+    """Score a model on its dev sets, or on its test sets."""
     from understill import pipeline, terminal
 
     folder = pipeline.find_model(model)
+    if split not in ("dev", "test"):
+        raise UserError(f'--split "{split}": write dev or test')
     if recipe is None and not (folder / "recipe.yaml").exists():
         raise UserError(f"{folder}: no recipe.yaml here; say whose data to use with --recipe")
     loaded = _load(recipe or folder / "recipe.yaml", sets)
     with terminal.Progress() as watch:
-        scores, tasks = pipeline.evaluate(folder, loaded, out, watch)
-    terminal.show_scores({folder.name: scores}, tasks)
+        scores, tasks = pipeline.evaluate(folder, loaded, out, watch, split)
+    terminal.show_scores({folder.name: scores}, tasks, split)
     if out:
         terminal.say(f"predictions: {out}")
 

@@ -40,9 +40,10 @@ def estimate(plan: Plan) -> dict[str, Estimate]:
 def _sample(plan: Plan, name: str, tokenizer: object) -> Tokens:
     """Tokenise some rows of a task, spread over its file."""
     table = plan.loaded[name].splits["train"].table()
-    rows = table.take(np.linspace(0, table.num_rows - 1, min(SAMPLE, table.num_rows)).astype(np.int64))
-    first = rows["text1"].to_pylist()
-    texts = list(zip(first, rows["text2"].to_pylist(), strict=True)) if "text2" in rows.column_names else first
+    places = np.linspace(0, table.num_rows - 1, min(SAMPLE, table.num_rows)).astype(np.int64)
+    # Row by row, since taking them all at once would first put whole columns of a mapped file into memory.
+    rows = [table.slice(int(place), 1).to_pylist()[0] for place in places]
+    texts = [(row["text1"], row["text2"]) if "text2" in row else row["text1"] for row in rows]
     return encode(texts, tokenizer, max_length(plan.recipe, name))  # type: ignore[arg-type]
 
 

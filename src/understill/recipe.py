@@ -174,6 +174,11 @@ class HeadsSpec(Section):
     regression: Literal["sigmoid", "unit", "raw"] = "sigmoid"
     tasks: dict[str, HeadSpec] = Field(default_factory=dict)
 
+    def dropout_of(self, task: str) -> float:
+        """Return the dropout in front of a task's head."""
+        own = self.tasks.get(task)
+        return self.dropout if own is None or own.dropout is None else own.dropout
+
 
 class Sampling(Section):
     """How often each task is seen: P(task) ∝ rows^power; copies and weights give the same share by whole copies."""
@@ -261,7 +266,7 @@ class Output(Section):
 
 
 class Machine(Section):
-    """What to run on; never part of a fingerprint."""
+    """What to run on; part of a fingerprint only through the precision it leads to."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     threads: Annotated[int, Field(ge=1)] | None = None

@@ -159,9 +159,9 @@ def show_run(run: Run) -> None:
     say(f"run folder: {run.folder}")
 
 
-def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
+def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task], split: str = "dev") -> None:
     """Show scores ×100: a row for each dev set and metric, a column for each model, and the means."""
-    table = _table("dev scores", "task", "metric")
+    table = _table(f"{split} scores", "task", "metric")
     for name in columns:
         table.add_column(name, justify="right")
     means: dict[str, list[float]] = {name: [] for name in columns}
@@ -169,9 +169,10 @@ def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> Non
         for place in _places(task, columns):
             for metric in task.metrics:
                 values = [scores.get(place, {}).get(metric) for scores in columns.values()]
-                shown = place.removesuffix("/dev").replace("/dev_", " ")
-                table.add_row(shown, metric, *("–" if value is None else f"{100 * value:.1f}" for value in values))
-            if place.endswith("/dev") and task.head == task.name:
+                shown = place.removesuffix(f"/{split}").replace(f"/{split}_", " ")
+                table.add_row(shown, metric, *(_score(metric, value) for value in values))
+            # An error has no upper end and falls as models get better, so it takes no part in the mean.
+            if place.endswith(f"/{split}") and task.head == task.name and task.metrics[0] != "mse":
                 for name, scores in columns.items():
                     if place in scores:
                         means[name].append(100 * scores[place][task.metrics[0]])
@@ -182,6 +183,12 @@ def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> Non
         full = (f"{sum(values) / complete:.1f}" if len(values) == complete else "–" for values in means.values())
         table.add_row("mean", "first of each", *full)
     out.print(table)
+
+
+def _score(metric: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if metric == "mse" else f"{100 * value:.1f}"
 
 
 def _places(task: Task, columns: Mapping[str, Scores]) -> list[str]:

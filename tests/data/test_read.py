@@ -252,3 +252,11 @@ def test_what_the_csv_module_writes_is_read_back(tmp_path: Path, table: list[tup
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows([COLUMNS, *table])
     assert [row.values for row in rows(path)] == table
+
+
+def test_two_stray_quotes_in_a_tsv_swallow_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "stray.tsv"
+    path.write_text('text\tlabel\n"hello there\ta\nsecond\tb\nthird\tc\nworld"\td\n', encoding="utf-8")
+    found = list(read_rows(data_file(path), ["text", "label"]))
+    assert [row.values for row in found] == [('"hello there', "a"), ("second", "b"), ("third", "c"), ('world"', "d")]
+    assert [row.number for row in found] == [2, 3, 4, 5]

@@ -185,7 +185,7 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
 def test_the_identity_of_a_folder_follows_its_content(tiny: Path, broken: Path) -> None:
     assert identity(str(broken)) == identity(str(tiny))
-    assert set(identity(str(tiny))) == {"config.json", "model.safetensors", "tokenizer.json"}
+    assert set(identity(str(tiny))) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     change_weights(broken, lambda weights: weights["pooler.dense.bias"].add_(1))
     differing = {name for name, digest in identity(str(broken)).items() if digest != identity(str(tiny))[name]}
     assert differing == {"model.safetensors"}
@@ -324,3 +324,27 @@ def test_a_damaged_model_folder_is_refused_as_an_encoder(
     damage(folder)
     with pytest.raises(UserError, match=r"encoder .*model"):
         load(folder)
+
+
+def test_a_hub_id_stands_for_the_files_its_commit_has(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = tmp_path / "models--someone--tiny"
+    for commit in ("a" * 40, "b" * 40):
+        shutil.copytree(tiny, repository / "snapshots" / commit)
+    change_weights(repository / "snapshots" / ("b" * 40), lambda weights: weights["pooler.dense.bias"].add_(1))
+    (repository / "refs").mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    found = []
+    for commit in ("a" * 40, "b" * 40):
+        (repository / "refs" / "main").write_text(commit)
+        place = resolve("someone/tiny")
+        assert Path(place) == repository / "snapshots" / commit
+        found.append(identity(place))
+    assert found[0] == identity(str(tiny)) != found[1]
+
+
+def test_the_identity_covers_how_a_tokeniser_is_set_up(tiny: Path, broken: Path) -> None:
+    settings = broken / "tokenizer_config.json"
+    settings.write_text(settings.read_text(encoding="utf-8").replace("{", '{"truncation_side": "left", ', 1))
+    assert identity(str(broken)) != identity(str(tiny))

@@ -149,11 +149,9 @@ def test_without_evaluation_the_last_weights_are_kept(tiny: Path, tmp_path: Path
     assert same(weights_of(model), weights_of(again))
 
 
-def test_a_score_that_is_no_number_is_never_the_best(tiny: Path, tmp_path: Path) -> None:
-    evaluate = Scripted(float("nan"), 0.1, float("nan"), float("nan"))
-    model, events = run(tmp_path, tiny, training(evaluate="2 steps"), evaluate)
-    assert isinstance(events[-1], Fitted) and events[-1].best_step == 4
-    assert same(weights_of(model), evaluate.seen[1])
+def test_a_score_that_is_no_number_stops_training(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="step 4: the dev score is not a number"):
+        run(tmp_path, tiny, training(evaluate="2 steps"), Scripted(0.1, float("nan")))
 
 
 def test_evaluation_does_not_change_what_is_learnt(tiny: Path, tmp_path: Path) -> None:

@@ -310,3 +310,11 @@ def test_targets_are_checked_before_the_first_update(tiny: Path) -> None:
     with pytest.raises(TrainingError, match=r"gold 7\.0 is not one of its classes"):
         next(run)
     assert same(weights_of(model), before)
+
+
+def test_a_gradient_that_is_no_number_counts_as_trouble_of_the_batch() -> None:
+    trouble = Trouble(3, torch.device("cpu"))
+    trouble.look(1, torch.tensor([1.0, 0.0, 2.0]), torch.tensor(3.0))
+    trouble.look(2, torch.tensor([1.0, 0.0, 2.0]), torch.tensor(float("inf")))
+    with pytest.raises(TrainingError, match="step 2: the loss of a, c"):
+        trouble.check(["a", "b", "c"], Training())

@@ -44,6 +44,10 @@ class Batch:
         """Return the batch on another device."""
         return Batch(*(getattr(self, field.name).to(device, non_blocking=non_blocking) for field in fields(self)))
 
+    def pinned(self) -> Batch:
+        """Return the batch in memory that a GPU can fetch by itself."""
+        return Batch(*(getattr(self, field.name).pin_memory() for field in fields(self)))
+
     def part(self, rows: slice) -> Batch:
         """Return some of the rows, as views, padded as before."""
         return Batch(*(getattr(self, field.name)[rows] for field in fields(self)))

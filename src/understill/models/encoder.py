@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -59,6 +60,11 @@ HEAD_SHAPES: dict[str, HeadShape] = {
 _SHIFTED = frozenset(
     {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text", "ibert"}
 )
+
+
+#: The kinds of files that make up an encoder, and those among them that only tell of its training here.
+_CONTENT = (".json", ".txt", ".model", ".safetensors")
+_RECORDS = ("understill.json", "scores.json")
 
 
 class Encoder(nn.Module):
@@ -117,17 +123,22 @@ def resolve(name: str) -> str:
         raise UserError(f"encoder {name}: no such folder")
     if "/" not in name and nearest(name, assets.ASSETS).startswith("did"):
         raise UserError(f"encoder {name}: {nearest(name, assets.ASSETS)}")
-    return name
+    return _snapshot(name)
+
+
+def _snapshot(name: str) -> str:
+    """Return the local folder of a hub model, fetched if need be; what is hashed is then what is loaded."""
+    try:
+        kinds = [f"*{suffix}" for suffix in _CONTENT]
+        return str(snapshot_download(name, allow_patterns=kinds, ignore_patterns=["*/*"]))
+    except (OSError, ValueError) as error:
+        first = "there is no such folder, and the Hugging Face hub has no such model or cannot be reached"
+        raise UserError(f"encoder {name} cannot be loaded: {first}{_known_names()}") from error
 
 
 def identity(place: str) -> dict[str, str]:
-    """Say what a place holds, for fingerprints: the digests of a folder's files, or a hub id with its commit."""
-    folder = Path(place)
-    if not folder.is_dir():
-        commit = getattr(_from_hub(place, AutoConfig, place), "_commit_hash", None)
-        return {"hub": place, "commit": str(commit)}
-    wanted = ("config.json", "tokenizer.json", "vocab.txt")
-    files = sorted(path for path in folder.iterdir() if path.name in wanted or path.suffix == ".safetensors")
+    """Say what an encoder's folder holds, for fingerprints: the digest of every file that decides what it does."""
+    files = sorted(path for path in Path(place).iterdir() if path.suffix in _CONTENT and path.name not in _RECORDS)
     return {path.name: file_digest(path) for path in files}
 
 
@@ -250,7 +261,8 @@ def _from_hub(name: str, loader: Any, place: str, **settings: Any) -> Any:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "safetensors" in str(error):
             first = "it has no safetensors weights; save it again with save_pretrained(folder)"
-        if any(sign in str(error) for sign in ("couldn't connect", "not a valid model identifier", "offline mode")):
-            first = "there is no such folder, and the Hugging Face hub has no such model or cannot be reached"
-        known = f"; short names: {', '.join(sorted(assets.ASSETS))} (see understill assets)"
-        raise UserError(f"encoder {name} cannot be loaded: {first}{'' if Path(place).is_dir() else known}") from error
+        raise UserError(f"encoder {name} cannot be loaded: {first}") from error
+
+
+def _known_names() -> str:
+    return f"; short names: {', '.join(sorted(assets.ASSETS))} (see understill assets)"

@@ -22,7 +22,7 @@ class MultiTaskModel(nn.Module):
         self.tasks = tuple(tasks)
         self.spec = spec
         self.encoder = encoder
-        rates = [_rate(spec, task) for task in tasks]
+        rates = [spec.dropout_of(task.name) for task in tasks]
         spread = getattr(encoder.config, "initializer_range", 0.02)
         self.heads = Heads(encoder.width, tasks, encoder.shape, rates, spread)
 
@@ -43,11 +43,6 @@ class MultiTaskModel(nn.Module):
     def index(self, task: str) -> int:
         """Return the number of a task within this model."""
         return [each.name for each in self.tasks].index(task)
-
-
-def _rate(spec: HeadsSpec, task: Task) -> float:
-    own = spec.tasks.get(task.name)
-    return spec.dropout if own is None or own.dropout is None else own.dropout
 
 
 def new_model(

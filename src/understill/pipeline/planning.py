@@ -101,6 +101,11 @@ def find_encoder(recipe: Recipe) -> str:
     return encoder
 
 
+def max_length(recipe: Recipe, task: str) -> int:
+    """Return how many tokens of a task's rows are read."""
+    return recipe.tasks[task].max_length or recipe.encoder.max_length
+
+
 def _plan_model(
     recipe: Recipe, name: str, mine: list[LoadedTask], loaded: Mapping[str, LoadedTask], about: Mapping[str, Any]
 ) -> ModelPlan:
@@ -112,15 +117,16 @@ def _plan_model(
         {
             "stage": "teach",
             "version": TRAINING_VERSION,
-            "encoder": {**about, **recipe.encoder.model_dump(mode="json", exclude={"name"})},
-            "heads": recipe.heads.model_dump(mode="json"),
+            "encoder": {**about, **recipe.encoder.model_dump(mode="json", exclude={"name", "max_length"})},
+            "regression": recipe.heads.regression,
             "training": settings,
             "seed": recipe.seed,
             "tasks": [
                 {
                     **task.task.to_dict(),
                     "weight": recipe.tasks[task.task.name].weight,
-                    "max_length": recipe.tasks[task.task.name].max_length,
+                    "max_length": max_length(recipe, task.task.name),
+                    "dropout": recipe.heads.dropout_of(task.task.name),
                     "data": {
                         split: data.fingerprint
                         for split, data in sorted(task.splits.items())

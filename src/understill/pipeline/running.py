@@ -44,6 +44,9 @@ def _write_run(plan: Plan, trained: tuple[TrainedModel, ...]) -> Run:
     (folder / "recipe.yaml").write_text(plan.recipe.to_yaml(), encoding="utf-8")
     guesses = majority_scores(plan)
     facts: dict[str, Any] = {"majority": guesses, "models": {}}
+    for link in (folder / "models").iterdir():
+        if link.is_symlink() and link.name not in {model.name for model in trained}:
+            link.unlink()  # of an earlier run under this name, with other models
     for model in trained:
         way = os.path.relpath(model.folder, folder)
         facts["models"][model.name] = {"folder": way, "scores": model.scores, "seconds": model.seconds}
@@ -56,8 +59,9 @@ def _write_run(plan: Plan, trained: tuple[TrainedModel, ...]) -> Run:
 def _point(link: Path, target: Path) -> None:
     """Let a run folder point at a model; where links are not allowed, run.json still says where it is."""
     try:
-        if link.is_symlink():
-            link.unlink()
-        link.symlink_to(target, target_is_directory=True)
+        fresh = link.with_name(f".{link.name}.{os.getpid()}")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(target, target_is_directory=True)
+        fresh.replace(link)
     except OSError as error:
         log.info("no link %s: %s", link, error)

@@ -18,7 +18,7 @@ from understill.evaluate.predictor import Predictor
 from understill.events import Watch, silent
 from understill.models.folder import ModelFolder, find_model, load_model
 from understill.models.multitask import MultiTaskModel
-from understill.pipeline.planning import ModelPlan, Plan, as_trained, read_data
+from understill.pipeline.planning import ModelPlan, Plan, as_trained, cache_folder, read_data
 from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Machine, Recipe
 from understill.tasks import Task
@@ -39,14 +39,19 @@ def dev_score(
 
 
 def score_model(
-    folder: ModelFolder, tasks: tuple[LoadedTask, ...], tokens: Tokeniser, recipe: Recipe, keep: Path | None = None
+    folder: ModelFolder,
+    tasks: tuple[LoadedTask, ...],
+    tokens: Tokeniser,
+    recipe: Recipe,
+    keep: Path | None = None,
+    kind: str = "dev",
 ) -> Scores:
-    """Score a saved model on every dev set, keeping each row's prediction under `keep`."""
+    """Score a saved model on every dev (or test) set, keeping each row's prediction under `keep`."""
     scores: Scores = {}
     network = folder.model.to(pick_device(recipe.machine))
     for loaded in tasks:
         for split, data in loaded.splits.items():
-            if not split.startswith("dev"):
+            if not split.startswith(kind):
                 continue
             rows = tokens(loaded, split)
             predictions = predict(network, rows, loaded.task, recipe.evaluation.batch)
@@ -59,17 +64,19 @@ def score_model(
 
 
 def evaluate(
-    path: Path, recipe: Recipe, keep: Path | None = None, watch: Watch = silent
+    path: Path, recipe: Recipe, keep: Path | None = None, watch: Watch = silent, kind: str = "dev"
 ) -> tuple[Scores, dict[str, Task]]:
-    """Score a model folder on the dev sets of a recipe."""
+    """Score a model folder on the dev (or test) sets of a recipe."""
     folder = load_model(path)
     own = {task.name: task for task in folder.tasks}
     loaded = read_data(recipe, watch)
     tasks = tuple(as_trained(task, own[task.task.head]) for task in loaded.values() if task.task.head in own)
     if not tasks:
         raise UserError(f"the recipe has none of the model's tasks ({', '.join(own)})")
-    tokens = Tokeniser(recipe, folder.tokenizer, watch)
-    scores = score_model(folder, tasks, tokens, recipe, keep)
+    tokens = Tokeniser(folder.tokenizer, folder.max_lengths, cache_folder(recipe), watch)
+    if not any(split.startswith(kind) for task in tasks for split in task.splits):
+        raise UserError(f"the recipe has no {kind} data of the model's tasks ({', '.join(own)})")
+    scores = score_model(folder, tasks, tokens, recipe, keep, kind)
     return scores, {task.task.name: task.task for task in tasks}
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from understill.data.batch import Batches
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens, tokenise
 from understill.events import Tokenising, Watch
-from understill.pipeline.planning import ModelPlan, Plan, cache_folder
+from understill.pipeline.planning import ModelPlan, Plan
 from understill.recipe import Recipe
 
 
 class Tokeniser:
     """Turns splits into tokens, once each."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Any, watch: Watch) -> None:
-        self.recipe = recipe
+    def __init__(self, tokenizer: Any, lengths: Mapping[str, int], cache: Path, watch: Watch) -> None:
         self.tokenizer = tokenizer
+        self.lengths = lengths  # tokens read of each task's rows
+        self.cache = cache
         self.watch = watch
 
     def __call__(self, task: LoadedTask, split: str, *, swapped: bool = False) -> Tokens:
@@ -30,13 +33,8 @@ class Tokeniser:
             done += rows
             self.watch(Tokenising(what, done, data.rows))
 
-        length = max_length(self.recipe, task.task.head)
-        return tokenise(data, self.tokenizer, length, cache_folder(self.recipe), swapped=swapped, progress=progress)
-
-
-def max_length(recipe: Recipe, task: str) -> int:
-    """Return how many tokens of a task's rows are read."""
-    return recipe.tasks[task].max_length or recipe.encoder.max_length
+        length = self.lengths[task.task.head]
+        return tokenise(data, self.tokenizer, length, self.cache, swapped=swapped, progress=progress)
 
 
 def make_batches(recipe: Recipe, model: ModelPlan, plan: Plan, tokens: Tokeniser, pad: int) -> Batches:

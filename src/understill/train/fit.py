@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import torch
 from accelerate import Accelerator
 
 from understill.data.batch import Batches
-from understill.errors import UserError
+from understill.errors import TrainingError, UserError
 from understill.models.multitask import MultiTaskModel
 from understill.recipe import Every, Training
 from understill.train.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
@@ -237,6 +238,8 @@ class _Fit:
         state = self.state
         self.model.eval()
         score, scores = self.evaluate(self.model)
+        if not math.isfinite(score):
+            raise TrainingError(f"step {state.step}: the dev score is not a number; lower training.lr")
         best = score > state.best_score
         if best:
             state.best_step, state.best_score, state.stale = state.step, score, 0

@@ -43,9 +43,12 @@ class Trouble:
         self.step = torch.full((), -1, dtype=torch.long, device=device)
         self.tasks = torch.zeros(tasks, dtype=torch.bool, device=device)
 
-    def look(self, number: int, parts: Tensor) -> None:
-        """Note a step's loss parts."""
+    def look(self, number: int, parts: Tensor, norm: Tensor | None = None) -> None:
+        """Note a step's loss parts and, where it was worked out, the norm of its gradient."""
         bad = ~torch.isfinite(parts)
+        if norm is not None:
+            # Losses that are numbers can have gradients that are none; then every task of the batch may be the cause.
+            bad = torch.where(bad.any(), bad, ~torch.isfinite(norm) & (parts != 0))
         first = bad.any() & (self.step < 0)
         self.tasks = torch.where(first, bad, self.tasks)
         self.step = torch.where(first, number, self.step)
@@ -87,7 +90,7 @@ def steps(
     total = total_steps(training, batches.steps_per_epoch)
     micro = micro or training.micro_batch or training.batch
     for number in range(start, total):
-        batch = batches[number].to(accelerator.device)
+        batch = _move(batches[number], accelerator.device)
         set_rates(optimizer, factor := rate_factor(number, total, training))
         while True:
             torch.manual_seed(_step_seed(seed, number))
@@ -97,13 +100,18 @@ def steps(
             # Out of memory: nothing was updated yet, so the step is simply taken again in smaller pieces.
             micro = _halve(micro, len(batch), optimizer)
         parts, counts = outcome
-        trouble.look(number + 1, parts)
-        if training.clip:
-            accelerator.clip_grad_norm_(model.parameters(), training.clip)
+        norm = accelerator.clip_grad_norm_(model.parameters(), training.clip) if training.clip else None
+        # In fp16 a gradient that overflows is usual: the scaler leaves the step out and lowers its scale.
+        trouble.look(number + 1, parts, None if accelerator.scaler else norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         epoch = (number + 1) / batches.steps_per_epoch
         yield Step(number + 1, total, epoch, training.lr * factor, len(batch), parts, counts, micro)
+
+
+def _move(batch: Batch, device: torch.device) -> Batch:
+    """Bring a batch to the device; a GPU fetches it by itself while the last step still runs."""
+    return batch.pinned().to(device, non_blocking=True) if device.type == "cuda" else batch.to(device)
 
 
 def _gradients(

@@ -34,13 +34,16 @@ def files(folder: Path) -> set[Path]:
     ],
     ids=str,
 )
-def test_the_steps_are_those_the_loop_takes(make_tiny: Callable[..., Recipe], training: dict[str, Any]) -> None:
+def test_the_steps_are_those_the_loop_takes(
+    make_tiny: Callable[..., Recipe], training: dict[str, Any], tmp_path: Path
+) -> None:
     tasks = {"mood": {}, "follows": {"rows": 20}, "similar": {"rows": 50}}
     plan = pipeline.make_plan(make_tiny(tasks=tasks, training=training))
     (model,) = plan.models
     found = estimate(plan)["multi"]
     tokenizer = load_tokenizer(plan.recipe.encoder.name, plan.encoder)
-    tokens = pipeline.Tokeniser(plan.recipe, tokenizer, lambda event: None)
+    lengths = {task.name: pipeline.max_length(plan.recipe, task.name) for task in model.tasks}
+    tokens = pipeline.Tokeniser(tokenizer, lengths, tmp_path, lambda event: None)
     batches = pipeline.make_batches(plan.recipe, model, plan, tokens, tokenizer.pad_token_id)
     assert found.steps == total_steps(plan.recipe.training, batches.steps_per_epoch)
     assert 0 < found.seconds < 600

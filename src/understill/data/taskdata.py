@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from understill.data.check import row_id
+from understill.disk import sweep
 from understill.tasks import Task
 
 __all__ = ["Sample", "Store", "TaskData", "Writer", "held_out", "id_keys", "overlap", "row_id"]
@@ -139,6 +140,7 @@ class Store:
     def start(self) -> Path:
         """Return a folder to write in; it becomes the split only when `finish` renames it."""
         self.cache.mkdir(parents=True, exist_ok=True)
+        sweep(self.cache, ".data-*")
         self._work = Path(tempfile.mkdtemp(prefix=f".data-{self.fingerprint}-", dir=self.cache))
         return self._work
 

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import shutil
-import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from understill.data.encode import closing, cut, gold_of, texts_of, unbounded
+from understill.disk import sweep, sync
 from understill.errors import UserError
 from understill.recipe import fingerprint as digest
 
@@ -37,8 +37,6 @@ FORMAT = 1
 #: Rows and bytes of text handed to the tokeniser at once; together they bound the memory a build takes.
 BLOCK_ROWS = 4096
 BLOCK_BYTES = 2 << 20
-#: Seconds without a write after which a half-written folder is taken for a dead process's leftover.
-STALE = 3600.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +176,7 @@ def _build(
 ) -> None:
     """Write the arrays to a folder of their own and give it its name when it is whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(folder)
+    sweep(folder.parent, f"{folder.name}.*.part")
     part = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
     part.mkdir()
     try:
@@ -241,20 +239,9 @@ def _blocks(data: TaskData) -> Iterator[pa.RecordBatch]:
                     yield block
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what processes that died left of this very folder; one still at work has written lately."""
-    for part in folder.parent.glob(f"{folder.name}.*.part"):
-        try:
-            newest = max(path.stat().st_mtime for path in (part, *part.iterdir()))
-        except OSError:  # its owner removes it at this moment
-            continue
-        if time.time() - newest > STALE:
-            shutil.rmtree(part, ignore_errors=True)
-
-
 def _publish(part: Path, folder: Path) -> None:
     """Rename a whole folder into place; of two processes that build the same, the second keeps the first's."""
-    _sync(part)
+    sync(part)
     for _ in range(5):
         try:
             part.rename(folder)
@@ -262,7 +249,7 @@ def _publish(part: Path, folder: Path) -> None:
             if not folder.exists():
                 raise
         else:
-            _sync(folder.parent)
+            sync(folder.parent)
             return
         try:
             _open(folder, folder.name.removeprefix("tokens-"))
@@ -284,16 +271,6 @@ def _discard(folder: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
     else:
         aside.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _open(folder: Path, fingerprint: str) -> Tokens:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
+from understill.disk import sync, sync_folder
 from understill.errors import UserError
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.multitask import MultiTaskModel
@@ -56,6 +57,7 @@ def save_model(
     building.mkdir(parents=True)
     try:
         _write(building, model, tokenizer, max_lengths, recipe, scores)
+        sync_folder(building)
         _put(building, folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)
@@ -91,6 +93,7 @@ def _put(building: Path, folder: Path) -> None:
     if folder.exists():
         folder.rename(old)
     building.rename(folder)
+    sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

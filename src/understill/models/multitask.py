@@ -40,10 +40,6 @@ class MultiTaskModel(nn.Module):
             start += each.outputs
         raise KeyError(task)
 
-    def index(self, task: str) -> int:
-        """Return the number of a task within this model."""
-        return [each.name for each in self.tasks].index(task)
-
 
 def new_model(
     encoder: EncoderSpec, heads: HeadsSpec, tasks: Sequence[Task], seed: int, source: str | None = None

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from understill.disk import write_json
 from understill.events import Watch, silent
 from understill.pipeline.planning import Plan, make_plan
 from understill.pipeline.scoring import majority_scores
-from understill.pipeline.teaching import TrainedModel, teach, write_json
+from understill.pipeline.teaching import TrainedModel, teach
 from understill.recipe import Recipe
 from understill.tasks import Task
 from understill.train.fit import Scores

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from understill.disk import write_json
 from understill.events import Scored, Teaching, Watch, silent
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
@@ -18,7 +18,6 @@ from understill.models.multitask import new_model
 from understill.pipeline.planning import ModelPlan, Plan, cache_folder, max_length
 from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
-from understill.train.checkpoint import sync
 from understill.train.device import make_accelerator
 from understill.train.fit import Evaluated, Fitted, Report, Scores, fit
 from understill.train.objective import Objective
@@ -140,12 +139,3 @@ def _numbers(event: Report | Evaluated | Fitted) -> dict[str, float]:
         return {"best_step": float(event.best_step)}
     flat = {f"{place}/{metric}": value for place, values in event.scores.items() for metric, value in values.items()}
     return {"dev": event.score, **flat}
-
-
-def write_json(path: Path, values: Any) -> None:
-    """Write JSON, whole or not at all."""
-    building = path.with_name(f".{path.name}.{os.getpid()}")
-    building.write_text(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    sync(building)
-    building.replace(path)
-    sync(path.parent)

@@ -16,6 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from understill.disk import sync
+
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -74,15 +76,6 @@ def save_weights(path: Path, model: nn.Module) -> None:
 def load_weights(path: Path, model: nn.Module) -> None:
     """Read back what `save_weights` wrote."""
     model.load_state_dict(load_file(path))
-
-
-def sync(path: Path) -> None:
-    """Make sure a file or folder has reached the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _names(model: nn.Module) -> dict[int, str]:

@@ -1,0 +1,52 @@
+"""Disk: files and folders that are whole or not there, also after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+#: Seconds without a write after which a half-written folder is taken for a dead process's leftover.
+STALE = 3600.0
+
+
+def sync(path: Path) -> None:
+    """Make sure a file, or the names in a folder, have reached the disk."""
+    if path.is_dir() and os.name != "posix":
+        return  # elsewhere folders cannot be opened
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure a folder and the files in it have reached the disk."""
+    for path in folder.iterdir():
+        sync(path)
+    sync(folder)
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write JSON, whole or not at all."""
+    building = path.with_name(f".{path.name}.{os.getpid()}")
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+    building.write_text(f"{text}\n", encoding="utf-8")
+    sync(building)
+    building.replace(path)
+    sync(path.parent)
+
+
+def sweep(folder: Path, pattern: str) -> None:
+    """Remove folders that processes which died left half-written; one still at work has written lately."""
+    for part in folder.glob(pattern):
+        try:
+            newest = max(path.stat().st_mtime for path in (part, *part.iterdir()))
+        except OSError:  # its owner removes it at this moment
+            continue
+        if time.time() - newest > STALE:
+            shutil.rmtree(part, ignore_errors=True)

@@ -136,7 +136,11 @@ def test_a_bug_exits_with_1_and_keeps_its_traceback() -> None:
 
 def test_an_interruption_exits_with_130_and_says_how_to_go_on() -> None:
     told = finish(start("-c", FAILING.format(error="KeyboardInterrupt")))
-    assert told == (130, "", "\nstopped; the same command goes on from the last checkpoint\n")
+    assert told == (
+        130,
+        "",
+        "\nstopped; the same command goes on from the last checkpoint, or starts again if there is none yet\n",
+    )
 
 
 # From three CSV files to answers -------------------------------------------------------------------------------------
@@ -461,3 +465,11 @@ def test_one_process_waits_while_another_trains(at: Desk, tmp_path: Path, make_t
         assert not model.done
     thread.join(60)
     assert model.done
+
+
+def test_a_place_that_cannot_be_written_to_is_one_sentence(at: Desk, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    told = understill("evaluate", "runs/my-tasks", "--out", str(tmp_path / "taken"))
+    assert told.code == 2
+    assert re.fullmatch(r"error: .*taken.*\n", told.err.splitlines(keepends=True)[-1])
+    assert "Traceback" not in told.err

@@ -81,6 +81,11 @@ def parse(command: str) -> str:
     return str(name)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_has_a_gap_left_to_fill(page: Path) -> None:
+    assert not re.findall(r"\b[A-Z]+_[A-Z_]*TABLE\b|\bTO" + r"DO\b|\| +\| +\| +\|", page.read_text(encoding="utf-8"))
+
+
 def test_the_pages_show_recipes_and_commands() -> None:
     assert len(RECIPES) >= 3
     assert len(COMMANDS) >= 10

@@ -20,6 +20,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import understill` costs nothing."""
     if name not in _HOMES:

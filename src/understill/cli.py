@@ -26,16 +26,22 @@ class Program(typer.core.TyperGroup):
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from None
+        except (PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+            # A place the user named that cannot be used so; whoever wants the way there asks with -v.
+            logging.getLogger(__name__).info("where it happened", exc_info=True)
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            raise SystemExit(2) from None
         except KeyboardInterrupt:
-            print("\nstopped; the same command goes on from the last checkpoint", file=sys.stderr)
+            hint = "the same command goes on from the last checkpoint, or starts again if there is none yet"
+            print(f"\nstopped; {hint}", file=sys.stderr)
             raise SystemExit(130) from None
 
 
 app = typer.Typer(
     name="understill",
     cls=Program,
-    help="understill: turn large language-understanding models into one small, fast, multi-task model, "
-    "and prove what was kept.",
+    help="understill: small, fast, multi-task language-understanding models from one recipe, "
+    "with scores you can trust.",
     epilog="First steps: understill run recipes/quickstart.yaml · your own files: understill init FILE…",
     no_args_is_help=True,
     add_completion=False,
@@ -88,6 +94,9 @@ def init(
         raise UserError(f"--out {out}: there is no folder {out.parent}")
     text = sketch_recipe(files)
     out.write_text(text, encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("# left out:"):
+            logging.getLogger(__name__).warning(line.removeprefix("# "))
     terminal.say(f"wrote {out}; look it over, then:\n  understill check {out}\n  understill run {out}")
 
 
@@ -294,7 +303,7 @@ def options(
 ) -> None:
     """Set up what all verbs share."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO if verbose else logging.WARNING)
-    for library in ("transformers", "accelerate", "datasets", "httpx", "filelock"):
+    for library in ("transformers", "accelerate", "datasets", "httpx", "huggingface_hub", "filelock"):
         logging.getLogger(library).setLevel(logging.ERROR)
 
 

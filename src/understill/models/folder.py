@@ -75,6 +75,8 @@ def _write(
     tokenizer.save_pretrained(building)
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     save_file(weights, building / WEIGHTS, metadata={"format": "pt"})
+    # safetensors writes for its owner alone; a model is there to be copied and served.
+    shutil.copymode(building / "config.json", building / WEIGHTS)
     manifest = {
         "format": FORMAT,
         "tasks": [task.to_dict() for task in model.tasks],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from understill.recipe import Machine, Recipe
 from understill.tasks import Task
 from understill.train.device import pick_device
 from understill.train.fit import Scores
+
+log = logging.getLogger(__name__)
 
 
 def dev_score(
@@ -60,6 +63,9 @@ def score_model(
             measured = score(loaded.task, np.asarray(rows.gold, dtype=np.float64), predictions.values)
             if measured:
                 scores[f"{loaded.task.name}/{split}"] = measured
+            else:
+                kept = f"; its predictions are kept in {keep}" if keep else ""
+                log.warning("%s/%s has no labels, so it has no score%s", loaded.task.name, split, kept)
     return scores
 
 

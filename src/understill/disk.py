@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -39,6 +40,12 @@ def write_json(path: Path, values: Any) -> None:
     sync(building)
     building.replace(path)
     sync(path.parent)
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sweep(folder: Path, pattern: str) -> None:

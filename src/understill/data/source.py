@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from understill.data.read import BadFile, File, Row, batch_rows, read_rows
+from understill.disk import file_digest
 from understill.tasks import Task
 
 #: One file of a source: how to name the place of a row, and the rows as (text, [text,] gold).
@@ -24,15 +24,11 @@ class Source:
 
 
 def digest_file(path: Path) -> str:
-    """Return the digest of a file's content."""
-    digest = blake2b(digest_size=16)
+    """Return the digest of a data file's content; one that cannot be read is listed with the other problems."""
     try:
-        with path.open("rb", buffering=0) as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        return file_digest(path)
     except OSError as error:
         raise BadFile(str(path), f"cannot be read: {error.strerror or error}") from None
-    return digest.hexdigest()
 
 
 def from_files(files: Sequence[File], task: Task, gold_optional: bool) -> Source:

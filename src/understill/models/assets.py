@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -17,6 +16,7 @@ from types import MappingProxyType
 
 from filelock import FileLock
 
+from understill.disk import file_digest
 from understill.errors import UserError, nearest
 
 WEIGHTS = "model.safetensors"
@@ -186,8 +186,7 @@ def _check(asset: Asset, folder: Path, remedy: str) -> None:
     for name in NEEDED:
         if not (folder / name).is_file():
             raise UserError(f"{asset.name}: {folder} lacks {name}; mend it with\n  {remedy}")
-    with open(folder / WEIGHTS, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = file_digest(folder / WEIGHTS)
     if digest != asset.sha256:
         raise UserError(
             f"{asset.name}: {folder / WEIGHTS} is not the file it should be (sha256 {digest[:12]}…, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from transformers import (
 from transformers.utils import logging as hub_logging
 
 from understill.data.batch import Batch
+from understill.disk import file_digest
 from understill.errors import UserError, nearest
 from understill.models import assets
 from understill.recipe import EncoderSpec
@@ -140,12 +140,6 @@ def identity(place: str) -> dict[str, str]:
     """Say what an encoder's folder holds, for fingerprints: the digest of every file that decides what it does."""
     files = sorted(path for path in Path(place).iterdir() if path.suffix in _CONTENT and path.name not in _RECORDS)
     return {path.name: file_digest(path) for path in files}
-
-
-def file_digest(path: Path) -> str:
-    """Return the sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_encoder(spec: EncoderSpec, source: str | None = None) -> Encoder:

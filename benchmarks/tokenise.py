@@ -19,7 +19,7 @@ import pyarrow as pa
 from transformers import AutoTokenizer
 
 from understill.data import demo
-from understill.data.batch import Batches, in_order
+from understill.data.batch import Batches, Stream, in_order
 from understill.data.taskdata import TaskData, Writer, row_id
 from understill.data.tokens import tokenise
 from understill.recipe import fingerprint
@@ -95,7 +95,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         tokens = tokenise(data, tokenizer, options.max_length, folder, progress=stages.sample)
     with stages.stage("open and check", rows):
         tokens = tokenise(data, tokenizer, options.max_length, folder)
-    batches = Batches([[tokens]], batch=128, seed=options.seed)
+    batches = Batches([Stream(0, [tokens])], batch=128, seed=options.seed)
     with stages.stage("plan an epoch", rows):
         batches.rows(0)
     steps = min(batches.steps_per_epoch, options.steps)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from understill.data.batch import Batch, Batches
+from understill.data.batch import Batch, Batches, Stream
 from understill.data.tokens import Tokens
 from understill.models.multitask import MultiTaskModel, new_model
-from understill.recipe import EncoderSpec, HeadsSpec
+from understill.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 MOOD = Task("mood", "classification", ("text",), "label", ("calm", "upset"))
@@ -43,8 +43,8 @@ def some_tokens(task: Task, rows: int, seed: int = 0, longest: int = 12) -> Toke
 
 def some_batches(tasks: tuple[Task, ...] = TASKS, rows: int = 40, batch: int = 8, **settings: Any) -> Batches:
     """Return training batches of made-up rows, each task with a few more than the last."""
-    tokens = [[some_tokens(task, rows + 7 * index)] for index, task in enumerate(tasks)]
-    return Batches(tokens, **{"batch": batch, "seed": 0, "window": 2, "pad": 0, **settings})
+    streams = [Stream(index, [some_tokens(task, rows + 7 * index)]) for index, task in enumerate(tasks)]
+    return Batches(streams, **{"batch": batch, "seed": 0, "window": 2, "pad": 0, **settings})
 
 
 def some_batch(rows: int = 6, tasks: tuple[Task, ...] = TASKS, seed: int = 0) -> Batch:

@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from understill import cli, pipeline
+from understill.events import Waiting
 from understill.tasks import GLUE
 
-VERBS = ("init", "check", "run", "teach", "evaluate", "predict", "data", "assets")
+VERBS = ("init", "check", "run", "teach", "evaluate", "predict", "data", "runs", "clean", "assets")
 HEAVY = {"torch", "transformers", "pyarrow", "numpy", "pydantic", "sklearn", "scipy", "accelerate", "datasets"}
 
 
@@ -461,7 +462,7 @@ def test_one_process_waits_while_another_trains(at: Desk, tmp_path: Path, make_t
         thread.start()
         while not events:
             time.sleep(0.01)
-        assert [getattr(event, "state", None) for event in events] == ["waiting"]
+        assert events == [Waiting(model.name)]
         assert not model.done
     thread.join(60)
     assert model.done

@@ -41,10 +41,10 @@ def test_the_steps_are_those_the_loop_takes(
     plan = pipeline.make_plan(make_tiny(tasks=tasks, training=training))
     (model,) = plan.models
     found = estimate(plan)["multi"]
-    tokenizer = load_tokenizer(plan.recipe.encoder.name, plan.encoder)
-    lengths = {task.name: pipeline.max_length(plan.recipe, task.name) for task in model.tasks}
+    tokenizer = load_tokenizer(model.start.name, model.start.place)
+    lengths = {task.name: pipeline.max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
     tokens = pipeline.Tokeniser(tokenizer, lengths, tmp_path, lambda event: None)
-    batches = pipeline.make_batches(plan.recipe, model, plan, tokens, tokenizer.pad_token_id)
+    batches = pipeline.make_batches(plan, model, tokens, {})
     assert found.steps == total_steps(plan.recipe.training, batches.steps_per_epoch)
     assert 0 < found.seconds < 600
     assert 8 <= found.tokens <= 32

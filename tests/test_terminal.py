@@ -14,9 +14,10 @@ from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
 from understill.estimate import Estimate
 from understill.evaluate.predictor import Answer
-from understill.events import Reading, Scored, Teaching, Tokenising
+from understill.events import Examined, Reading, Scored, Teaching, Tokenising, Waiting
 from understill.models.assets import AssetStatus
 from understill.pipeline import ModelPlan, Plan, Run, TrainedModel
+from understill.pipeline.plan import Start
 from understill.recipe import make_recipe
 from understill.tasks import GLUE, Task
 from understill.train.fit import Evaluated, Fitted, Report
@@ -106,12 +107,12 @@ def test_second_dev_sets_and_diagnostic_sets_are_shown_but_not_in_the_mean(shown
 
 
 def trained(name: str, **scores: float) -> TrainedModel:
-    return TrainedModel(name, Path("runs/models") / name, {f"{name}/dev": scores}, [], 61.0)
+    return TrainedModel(name, "model", Path("runs/models") / name, {f"{name}/dev": scores}, [], 61.0)
 
 
 def test_a_run_of_single_models_shows_them_in_one_column_and_where_each_is(shown: io.StringIO) -> None:
     models = (trained("mood", accuracy=0.9, f1=0.8), trained("similar", pearson=0.5))
-    terminal.show_run(Run(Path("runs/first"), models, {"mood/dev": {"accuracy": 0.5, "f1": 0.1}}, TASKS))
+    terminal.show_run(Run(Path("runs/first"), models, {"mood/dev": {"accuracy": 0.5, "f1": 0.1}}, {}, TASKS))
     assert rows(shown)[-1] == ["mean", "first of each", "–", "70.0"]
     assert "single-task" in shown.getvalue()
     assert "model mood: runs/models/mood  (trained in 61 s)\n" in shown.getvalue()
@@ -171,15 +172,22 @@ def test_many_labels_are_counted(shown: io.StringIO) -> None:
 
 def test_a_plan_says_what_would_run_and_how_long(shown: io.StringIO, tmp_path: Path) -> None:
     data = {"mood": loaded(MOOD, train=1200, dev=30)}
-    fresh = ModelPlan("multi", (MOOD,), (data["mood"],), "f", tmp_path / "fresh")
-    done = ModelPlan("old", (MOOD,), (data["mood"],), "f", tmp_path / "old")
+    recipe = make_recipe({"tasks": ["mood"]})
+    settings = recipe.settings(recipe.student)
+
+    def model(name: str, folder: str) -> ModelPlan:
+        start = Start("minilm", "here")
+        mine = (data["mood"],)
+        return ModelPlan(name, "model", (MOOD,), mine, settings, 0, start, None, None, "f", tmp_path / folder)
+
+    fresh, done = model("multi", "fresh"), model("old", "old")
     done.folder.mkdir()
     (done.folder / "done.json").write_text("{}", encoding="utf-8")
-    plan = Plan(make_recipe({"tasks": ["mood"]}), data, (fresh, done), "minilm")
+    plan = Plan(recipe, data, (fresh, done))
     terminal.show_plan(plan, {"multi": Estimate(1234, 32.0, 125.0)})
     assert rows(shown)[1:] == [
-        ["multi", "mood", "1,234", "2 min 05 s", "to be trained"],
-        ["old", "mood", "", "", "done"],
+        ["multi", "mood", "1,234", "2 min 05 s", "to be trained", "fresh"],
+        ["old", "mood", "", "", "done", "old"],
     ]
     assert shown.getvalue().endswith("recipe and data are fine; training would take about 2 min 05 s here\n")
     terminal.show_plan(plan, {})
@@ -251,7 +259,10 @@ def test_a_long_line_of_progress_stays_one_line(told: io.StringIO, monkeypatch: 
         (Teaching("multi", "new"), "training multi"),
         (Teaching("multi", "resumed"), "going on with multi"),
         (Teaching("multi", "done"), "already trained: multi"),
-        (Teaching("multi", "waiting"), "another process is training this one; waiting for multi"),
+        (Waiting("multi"), "another process is making multi; waiting for it"),
+        (Examined("large", "mood", 0.9123, ""), "  teacher large of mood: dev 91.2"),
+        (Examined("large", "mood", 0.5, "no better"), "  teacher large of mood: dev 50.0 (weak)"),
+        (Examined("file", "mood", None, ""), "  teacher file of mood: not scored"),
         (Evaluated(3, 0.876, {}, True), "  step 3: dev mean 87.6 (best so far)"),
         (Evaluated(3, 0.876, {}, False), "  step 3: dev mean 87.6"),
         (Fitted(6, 9, 3, [], 1.0), "  stopped at step 6 of 9: the dev score no longer rises"),

@@ -40,8 +40,8 @@ class Program(typer.core.TyperGroup):
 app = typer.Typer(
     name="understill",
     cls=Program,
-    help="understill: small, fast, multi-task language-understanding models from one recipe, "
-    "with scores you can trust.",
+    help="understill: large language-understanding models distilled into one small, fast, multi-task model, "
+    "from one recipe, with scores you can trust.",
     epilog="First steps: understill run recipes/quickstart.yaml · your own files: understill init FILE…",
     no_args_is_help=True,
     add_completion=False,
@@ -130,17 +130,27 @@ def check(
     epilog=_examples(
         "understill run recipes/quickstart.yaml",
         "understill run recipes/single.yaml --set data.glue=glue --set seed=1",
+        "understill run recipes/bam.yaml --set student.distil.anneal=0.5 --set name=bam-half",
+        "understill run my.yaml --dry-run   [dim]# what would be done, and what is there already[/dim]",
         "understill run my.yaml   [dim]# again after a crash: goes on where it stopped[/dim]",
     )
 )
-def run(recipe: RecipeFile, sets: Sets = None) -> None:
-    """Do everything a recipe asks for: train, score, and show where the files are."""
+def run(
+    recipe: RecipeFile,
+    sets: Sets = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+) -> None:
+    """Do everything a recipe asks for: teachers, soft targets, student and baseline, and show who won."""
     loaded = _load(recipe, sets)
     from understill import pipeline, terminal
 
     with terminal.Progress() as watch:
-        result = pipeline.run(loaded, watch)
-    terminal.show_run(result)
+        planned = pipeline.make_plan(loaded, watch) if dry_run else None
+        result = None if dry_run else pipeline.run(loaded, watch)
+    if planned:
+        terminal.show_plan(planned)
+    if result:
+        terminal.show_run(result)
 
 
 @app.command(
@@ -153,7 +163,7 @@ def teach(
     ] = None,
     sets: Sets = None,
 ) -> None:
-    """Train the models of a recipe, or only the named ones, and nothing else."""
+    """Train the models of a recipe, or only the named ones with what they need."""
     loaded = _load(recipe, sets)
     from understill import pipeline, terminal
 
@@ -275,6 +285,35 @@ def data(
         with terminal.Progress() as watch:
             tasks = read_data(loaded, watch)
         terminal.show_data(tasks, examples)
+
+
+OutputFolder = Annotated[Path, typer.Argument(help="The output folder of your recipes.")]
+
+
+@app.command(epilog=_examples("understill runs", "understill runs elsewhere/runs"))
+def runs(folder: OutputFolder = Path("runs")) -> None:
+    """List the runs of an output folder, with what came out."""
+    from understill import pipeline, terminal
+
+    terminal.show_runs(pipeline.list_runs(folder))
+
+
+@app.command(
+    epilog=_examples(
+        "understill clean   [dim]# shows what would go[/dim]",
+        "understill clean --yes",
+        "understill clean --cache --yes",
+    )
+)
+def clean(
+    folder: OutputFolder = Path("runs"),
+    cache: Annotated[bool, typer.Option("--cache", help="Also the data and tokens kept between runs.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this it is only shown.")] = False,
+) -> None:
+    """Remove models, soft targets and verdicts that no run refers to."""
+    from understill import pipeline, terminal
+
+    terminal.show_waste(pipeline.clean(folder, cache=cache, remove=yes), removed=yes)
 
 
 @app.command(epilog=_examples("understill assets"))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from understill.data.batch import Rows, apportion, assemble, padded, shares, sizes_up_to
+from understill.data.batch import Rows, Stream, apportion, assemble, padded, shares, sizes_up_to
 from understill.data.tokens import Tokens, encode
 from understill.models.encoder import load_tokenizer
 from understill.models.multitask import new_model
-from understill.pipeline import ModelPlan, Plan, max_length
+from understill.pipeline import ModelPlan, Plan, max_length, parts_of
 from understill.train.device import pick_device, pick_precision
 from understill.train.loop import total_steps
 from understill.train.objective import Objective
@@ -32,32 +33,42 @@ class Estimate:
 
 def estimate(plan: Plan) -> dict[str, Estimate]:
     """Time a few steps of every model that is not trained yet; nothing is kept of them."""
-    tokenizer = load_tokenizer(plan.recipe.encoder.name, plan.encoder)
-    samples = {name: _sample(plan, name, tokenizer) for name in plan.loaded if "train" in plan.loaded[name].splits}
-    return {model.name: _estimate(plan, model, samples) for model in plan.models if not model.done}
+    seconds: dict[Any, Estimate] = {}
+    found = {}
+    for model in plan.models:
+        if not model.done:
+            # Folds, seeds and fine-tuned students take as long as each other; one of them is timed.
+            kind = (model.settings.model_dump_json(), model.tasks, model.lessons is None, bool(model.fold))
+            if kind not in seconds:
+                seconds[kind] = _estimate(plan, model)
+            found[model.name] = seconds[kind]
+    return found
 
 
-def _sample(plan: Plan, name: str, tokenizer: object) -> Tokens:
+def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: object) -> Tokens:
     """Tokenise some rows of a task, spread over its file."""
     table = plan.loaded[name].splits["train"].table()
     places = np.linspace(0, table.num_rows - 1, min(SAMPLE, table.num_rows)).astype(np.int64)
     # Row by row, since taking them all at once would first put whole columns of a mapped file into memory.
     rows = [table.slice(int(place), 1).to_pylist()[0] for place in places]
     texts = [(row["text1"], row["text2"]) if "text2" in row else row["text1"] for row in rows]
-    return encode(texts, tokenizer, max_length(plan.recipe, name))  # type: ignore[arg-type]
+    return encode(texts, tokenizer, max_length(plan.recipe, model.settings, name))  # type: ignore[arg-type]
 
 
-def _estimate(plan: Plan, model: ModelPlan, samples: dict[str, Tokens]) -> Estimate:
-    recipe, training = plan.recipe, plan.recipe.training
-    orders = [2 if training.both_orders and task.symmetric else 1 for task in model.tasks]
-    rows = [plan.loaded[task.name].splits["train"].rows for task in model.tasks]
-    units = np.array([count * times for count, times in zip(rows, orders, strict=True)], np.int64)
-    draws = shares(units, training.batch, training.batches, training.sampling).draws
-    steps = total_steps(training, int(draws.sum()) // training.batch)
-    mine = [samples[task.name] for task in model.tasks]
+def _estimate(plan: Plan, model: ModelPlan) -> Estimate:
+    recipe, training = plan.recipe, model.settings.training
+    tokenizer = load_tokenizer(*_encoder(model))
+    parts = parts_of(model.tasks, plan.loaded, model.settings, model.lessons.unlabelled if model.lessons else {})
+    if model.fold:
+        parts = [part._replace(units=part.units - part.units // model.fold.count) for part in parts]
+    everything = shares(parts, training.batch, training.batches, training.sampling).draws
+    steps = total_steps(training, int(everything.sum()) // training.batch)
+    # Unlabelled rows are taken to be as long as the labelled ones of their task.
+    draws = np.bincount([part.task for part in parts], everything, len(model.tasks)).astype(np.int64)
+    mine = [_sample(plan, model, task.name, tokenizer) for task in model.tasks]
     # Grouping by length makes a batch about as long as its rows, so the mean length is what a step sees.
     length = float(np.average([tokens.lengths.mean() for tokens in mine], weights=draws))
-    longest = max(max_length(recipe, task.name) for task in model.tasks)
+    longest = max(max_length(recipe, model.settings, task.name) for task in model.tasks)
     size = padded(int(np.ceil(length)), sizes_up_to(longest))
     piece = min(training.micro_batch or training.batch, training.batch)
     task = np.repeat(np.arange(len(mine)), apportion(draws.astype(np.float64), max(piece, len(mine))))[:piece]
@@ -66,17 +77,28 @@ def _estimate(plan: Plan, model: ModelPlan, samples: dict[str, Tokens]) -> Estim
     return Estimate(steps, float(size), seconds * training.batch / piece * steps)
 
 
+def _encoder(model: ModelPlan) -> tuple[str, str]:
+    """Return name and place of the pretrained encoder that a model goes back to."""
+    while model.start.model:
+        model = model.start.model
+    return model.start.name, model.start.place
+
+
 def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows) -> float:
     recipe = plan.recipe
     device = pick_device(recipe.machine)
     if recipe.machine.threads:
         torch.set_num_threads(recipe.machine.threads)
-    network = new_model(recipe.encoder, recipe.heads, model.tasks, recipe.seed, plan.encoder).to(device).train()
-    objective = Objective(model.tasks, recipe.heads.regression).to(device)
-    batch = assemble([[each] for each in tokens], rows, np.ones(len(tokens)), 0).to(device)
+    settings = model.settings
+    name, place = _encoder(model)
+    spec = settings.encoder.model_copy(update={"name": name})
+    network = new_model(spec, settings.heads, model.tasks, model.seed, place).to(device).train()
+    objective = Objective(model.tasks, settings.heads.regression).to(device)
+    streams = [Stream(number, [each]) for number, each in enumerate(tokens)]
+    batch = assemble(streams, rows, np.ones(len(tokens)), 0).to(device)
     # Some sampled rows may be longer than the mean; cut, they take the time of the mean.
     batch = type(batch)(**{**vars(batch), "lengths": batch.lengths.clamp(max=rows.length)})
-    half = pick_precision(recipe.training.precision, device)
+    half = pick_precision(settings.training.precision, device)
     times = []
     for _ in range(TRIALS):
         began = time.perf_counter()

@@ -30,7 +30,34 @@ class Teaching:
     """A model's training begins, goes on from a checkpoint, or is not needed."""
 
     model: str
-    state: str  # "new", "resumed", "done", "waiting"
+    state: str  # "new", "resumed", "done"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Another process is making what is wanted."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A teacher has answered its task's dev set."""
+
+    teacher: str
+    task: str
+    score: float | None
+    fault: str
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """A teacher answers the rows of a split."""
+
+    teacher: str
+    what: str
+    rows: int
+    total: int
 
 
 @dataclass(frozen=True)
@@ -41,7 +68,7 @@ class Scored:
     scores: Scores
 
 
-Event = Reading | Tokenising | Teaching | Scored | Report | Evaluated | Fitted
+Event = Reading | Tokenising | Teaching | Waiting | Examined | Labelling | Scored | Report | Evaluated | Fitted
 Watch = Callable[[Event], None]
 
 

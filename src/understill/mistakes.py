@@ -41,17 +41,20 @@ FAMILIAR = {
     "output_dir": "output",
     "text_column": "text",
     "label_column": "label",
+    "teacher": "teachers",
+    "distill": "distil",
+    "distillation": "distil",
+    "alpha": "hard",
+    "kd_weight": "soft",
+    "unlabeled": "unlabelled",
+    "num_layers": "layers",
+    "ensemble": "combine",
     "fp16": "precision",
     "bf16": "precision",
 }
 
 #: Parts of the schema that later versions fill; naming them now must not be silently ignored.
 RESERVED = {
-    "teachers": "distillation is not in this version yet",
-    "student": "distillation is not in this version yet",
-    "targets": "distillation is not in this version yet",
-    "distil": "distillation is not in this version yet",
-    "unlabelled": "unlabelled text is not in this version yet",
     "ablations": "ablations are not in this version yet",
     "seeds": "several seeds in one run are not in this version yet → write seed: 0",
 }
@@ -163,7 +166,7 @@ def _unknown(place: str, path: Path, root: type[BaseModel]) -> Problem:
     """Say which key was probably meant, here or elsewhere in a recipe."""
     *above, key = path
     name = _name(path)
-    if key in RESERVED:
+    if key in RESERVED and not above:
         what, _, fix = RESERVED[key].partition(" → ")
         return Problem(place, f"{name}: {what}", fix or "leave it out")
     here, ours = _keys_at(root, tuple(above)), FAMILIAR.get(str(key), str(key))
@@ -180,6 +183,8 @@ def section_at(root: type[BaseModel], path: Path) -> type[BaseModel] | None:
     for part in path:
         if get_origin(annotation) is dict:
             annotation = get_args(annotation)[1]
+        elif get_origin(annotation) is tuple and _section(annotation):
+            annotation = get_args(annotation)[0]
         else:
             section = _section(annotation)
             found = section.model_fields.get(part) if section else None
@@ -199,7 +204,8 @@ def _every_key(section: type[BaseModel], above: Path = ()) -> Iterator[Path]:
         mapping = get_origin(value.annotation) is dict
         inner = _section(get_args(value.annotation)[1] if mapping else value.annotation)
         if inner:
-            yield from _every_key(inner, (*above, key, "NAME") if mapping else (*above, key))
+            several = ("NAME",) if mapping else ("0",) if get_origin(value.annotation) is tuple else ()
+            yield from _every_key(inner, (*above, key, *several))
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

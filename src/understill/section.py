@@ -61,7 +61,9 @@ def as_list(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
 
 
 class Every(Section):

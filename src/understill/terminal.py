@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understill.estimate import Estimate
     from understill.evaluate.predictor import Answer
     from understill.models.assets import AssetStatus
-    from understill.pipeline import Plan, Run
+    from understill.pipeline import Kept, Plan, Run, Waste
     from understill.tasks import Task
 
 Scores = Mapping[str, Mapping[str, float]]
@@ -102,16 +102,27 @@ class Progress:
             "new": "training",
             "resumed": "going on with",
             "done": "already trained:",
-            "waiting": "another process is training this one; waiting for",
         }
         self._line(f"{says[event.state]} {event.model}")
 
+    def _waiting(self, event: Any) -> None:
+        self._line(f"another process is making {event.what}; waiting for it")
+
+    def _labelling(self, event: Any) -> None:
+        self._show(f"{event.teacher} answers {event.what}", event.rows, event.total)
+
+    def _examined(self, event: Any) -> None:
+        said = "not scored" if event.score is None else f"dev {100 * event.score:.1f}"
+        self._line(f"  teacher {event.teacher} of {event.task}: {said}{' (weak)' if event.fault else ''}")
+
     def _report(self, event: Any) -> None:
-        self.parts |= event.parts  # a task that was not drawn lately keeps its last loss
+        whole = {name: value for name, value in event.parts.items() if not name.endswith(("/hard", "/soft"))}
+        self.parts |= whole  # a task that was not drawn lately keeps its last loss
         shown = " ".join(f"{name} {value:.3f}" for name, value in list(self.parts.items())[:5])
         shown = shown if len(self.parts) > 1 else ""
+        mix = "" if event.mix is None else f"· λ {event.mix:.2f} "
         detail = (
-            f"loss {event.loss:.3f} {shown} · {event.rows_per_second:,.0f} rows/s · "
+            f"loss {event.loss:.3f} {shown} {mix}· {event.rows_per_second:,.0f} rows/s · "
             f"padding {event.padding:.0%} · {duration(event.seconds_left)} left"
         )
         self._show(f"training {self.model}", event.step, event.total, detail)
@@ -146,17 +157,56 @@ def counter(what: str) -> Iterator[Callable[[int], None]]:
 
 def show_run(run: Run) -> None:
     """Show what a run came to: the score table, and where everything is."""
-    single = len(run.models) > 1
-    merged: dict[str, Scores] = {"majority": run.majority}
-    if single:
-        merged["single-task"] = {place: values for model in run.models for place, values in model.scores.items()}
-    else:
-        merged |= {model.name: model.scores for model in run.models}
-    show_scores(merged, run.tasks)
+    columns: dict[str, Scores] = {"majority": run.majority}
+    if run.teachers:
+        columns["teachers"] = run.teachers
+    for role in ("model", "baseline", "student", "finetuned"):
+        mine = [model for model in run.models if model.role == role]
+        if mine:
+            # One column for each part played: models of one task each stand together in it.
+            name = role if role != "model" else mine[0].name if len(mine) == 1 else "single-task"
+            columns[name] = {place: values for model in mine for place, values in model.scores.items()}
+    show_scores(columns, run.tasks)
+    _show_winner(columns, run.tasks)
     for model in run.models:
-        say(f"model {model.name}: {model.folder}  (trained in {duration(model.seconds)})")
-    say(f'ask it: understill predict {run.folder}{"" if len(run.models) == 1 else "/models/NAME"} --text "…"')
+        if model.role != "teacher":
+            what = "model" if model.role == "model" else model.role
+            name = "" if model.name == model.role else f" {model.name}"
+            say(f"{what}{name}: {model.folder}  (trained in {duration(model.seconds)})")
+    teachers = [model for model in run.models if model.role == "teacher"]
+    if teachers:
+        spent = duration(sum(model.seconds for model in teachers))
+        say(f"teachers: {len(teachers)} models in {run.folder / 'models'}  (trained in {spent})")
+    chosen = [model for model in run.models if model.role in ("model", "student")]
+    one = run.folder if len(chosen) == 1 else run.folder / "models" / "NAME"
+    say(f'ask it: understill predict {one} --text "…"')
     say(f"run folder: {run.folder}")
+
+
+def _show_winner(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
+    """Say what the student has gained by its teachers, and how much of them it keeps."""
+    if "student" not in columns:
+        return
+    means = {name: _first_metrics(scores, tasks) for name, scores in columns.items()}
+    student = means["student"]
+    for other, words in (("baseline", "the same student without teachers"), ("teachers", "its teachers")):
+        both = [name for name in student if name in means.get(other, {})]
+        if both:
+            gains = [student[name] - means[other][name] for name in both]
+            better = sum(gain > 0 for gain in gains)
+            mean = sum(gains) / len(gains)
+            count = f"better on {better} of {len(both)} tasks" if len(both) > 1 else f"on {both[0]}"
+            say(f"student against {words}: {mean:+.1f} ({count})")
+
+
+def _first_metrics(scores: Scores, tasks: Mapping[str, Task], split: str = "dev") -> dict[str, float]:
+    """Return each task's first metric ×100, by task; an error has no upper end and is left out."""
+    found = {}
+    for name, task in tasks.items():
+        place = f"{name}/{split}"
+        if place in scores and task.head == name and task.metrics[0] != "mse":
+            found[name] = 100 * scores[place][task.metrics[0]]
+    return found
 
 
 def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task], split: str = "dev") -> None:
@@ -164,18 +214,13 @@ def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task], split:
     table = _table(f"{split} scores", "task", "metric")
     for name in columns:
         table.add_column(name, justify="right")
-    means: dict[str, list[float]] = {name: [] for name in columns}
     for task in tasks.values():
         for place in _places(task, columns):
             for metric in task.metrics:
                 values = [scores.get(place, {}).get(metric) for scores in columns.values()]
                 shown = place.removesuffix(f"/{split}").replace(f"/{split}_", " ")
                 table.add_row(shown, metric, *(_score(metric, value) for value in values))
-            # An error has no upper end and falls as models get better, so it takes no part in the mean.
-            if place.endswith(f"/{split}") and task.head == task.name and task.metrics[0] != "mse":
-                for name, scores in columns.items():
-                    if place in scores:
-                        means[name].append(100 * scores[place][task.metrics[0]])
+    means = {name: list(_first_metrics(scores, tasks, split).values()) for name, scores in columns.items()}
     complete = max((len(values) for values in means.values()), default=0)
     if complete > 1:
         table.add_section()
@@ -200,21 +245,35 @@ def _places(task: Task, columns: Mapping[str, Scores]) -> list[str]:
 def _table(title: str, *columns: str) -> Table:
     """Start a table; names and numbers are kept whole, long texts may break."""
     table = Table(title=title, title_justify="left")
+    whole = ("task", "kind", "metric", "model", "steps", "about", "split", "run", "size", "folder")
     for column in columns:
-        table.add_column(column, no_wrap=column in ("task", "kind", "metric", "model", "steps", "about", "split"))
+        table.add_column(column, no_wrap=column in whole)
     return table
 
 
-def show_plan(plan: Plan, times: Mapping[str, Estimate]) -> None:
-    """Show what would run, and about how long."""
+def show_plan(plan: Plan, times: Mapping[str, Estimate] | None = None) -> None:
+    """Show what would run, what is there already, and, where it was measured, about how long the rest takes."""
     show_data(plan.loaded, 0)
-    table = _table("models", "model", "tasks", "steps", "about", "state")
+    table = _table("models", "model", "tasks", *(("steps", "about") if times is not None else ()), "state", "folder")
     for model in plan.models:
-        time_of = times.get(model.name)
+        time_of = (times or {}).get(model.name)
         state = "done" if model.done else "goes on from a checkpoint" if model.started else "to be trained"
-        steps, about = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
-        table.add_row(model.name, ", ".join(task.name for task in model.tasks), steps, about, state)
+        timed = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
+        tasks = ", ".join(task.name for task in model.tasks)
+        table.add_row(model.name, tasks, *(timed if times is not None else ()), state, model.folder.name)
     out.print(table)
+    if plan.targets:
+        table = _table("soft targets", "task", "split", "teachers", "state", "folder")
+        for targets in plan.targets:
+            names = ", ".join(dict.fromkeys(teacher.name for teacher in targets.teachers))
+            table.add_row(
+                targets.task, targets.split, names, "done" if targets.done else "to be written", targets.folder.name
+            )
+        out.print(table)
+    if times is None:
+        rest = sum(not model.done for model in plan.models)
+        say(f"nothing was run; {rest} of {len(plan.models)} models are to be trained")
+        return
     total = sum(each.seconds for each in times.values())
     say(
         f"recipe and data are fine; training would take about {duration(total)} here"
@@ -284,6 +343,43 @@ def show_answers(texts: Sequence[str], second: Sequence[str] | None, answers: Ma
                 f"  {task}: {ranked[0][0]} ({ranked[0][1]:.0%})"
                 + "".join(f", {name} {p:.0%}" for name, p in ranked[1:3])
             )
+
+
+def show_runs(runs: Sequence[Kept]) -> None:
+    """Show the runs of a folder, the latest first."""
+    table = _table("runs", "run", "when", "state", "models", "dev mean", "size")
+    for run in runs:
+        models = run.facts.get("models", {})
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
+        state = "done" if run.state == "done" else "not finished"
+        table.add_row(run.name, when, state, str(len(models)), _means(models), _bytes(run.bytes))
+    out.print(table)
+
+
+def _means(models: Mapping[str, Any]) -> str:
+    """Put the mean first metric of each part played into words."""
+    by_role: dict[str, list[float]] = {}
+    for model in models.values():
+        for place, values in model["scores"].items():
+            if place.endswith("/dev") and next(iter(values)) != "mse":
+                by_role.setdefault(model["role"], []).append(100 * next(iter(values.values())))
+    shown = {role: by_role[role] for role in ("model", "baseline", "student", "finetuned") if role in by_role}
+    return ", ".join(f"{role} {sum(values) / len(values):.1f}" for role, values in shown.items())
+
+
+def show_waste(waste: Sequence[Waste], removed: bool) -> None:
+    """Show what was cleaned away, or would be."""
+    for each in waste:
+        say(f"{'removed' if removed else 'would remove'} {each.path}  ({_bytes(each.bytes)})")
+    total = _bytes(sum(each.bytes for each in waste))
+    if not waste:
+        say("nothing to clean: every artefact belongs to a run")
+    else:
+        say(f"{total} freed" if removed else f"{total} could be freed; do it with --yes")
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def show_assets(assets: Sequence[AssetStatus]) -> None:

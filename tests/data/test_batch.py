@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from understill.data.batch import PADDED, Batch, Batches, apportion, assemble, in_order, padded, sizes_up_to
+from understill.data.batch import PADDED, Batch, Batches, Stream, apportion, assemble, in_order, padded, sizes_up_to
 from understill.data.tokens import Tokens
-from understill.recipe import Sampling
+from understill.schema import Sampling
 
 PAD = 7
 
@@ -33,16 +33,18 @@ def make(rows: int, seed: int = 0, longest: int = 40, max_length: int = 64) -> T
     return Tokens(Path("nowhere"), str(seed), ids, offsets, second, gold, max_length, PAD)
 
 
+def streams(tasks: list[list[Tokens]]) -> list[Stream]:
+    return [Stream(task, sources) for task, sources in enumerate(tasks)]
+
+
 def batches(sizes: list[int], *, both: bool = False, **options: Any) -> Batches:
     tasks = [[make(size, 2 * task + order) for order in range(1 + both)] for task, size in enumerate(sizes)]
-    return Batches(tasks, **{"batch": 4, "seed": 0, "mode": "mixed", "window": 4, **options})
+    return Batches(streams(tasks), **{"batch": 4, "seed": 0, "mode": "mixed", "window": 4, **options})
 
 
 def equal(one: Batch, two: Batch) -> bool:
-    names = ("ids", "lengths", "second", "task", "weight", "row")
-    return all(torch.equal(getattr(one, name), getattr(two, name)) for name in names) and torch.equal(
-        one.gold.nan_to_num(-1), two.gold.nan_to_num(-1)
-    )
+    names = [field.name for field in fields(Batch)]
+    return all(torch.equal(getattr(one, name).nan_to_num(-1), getattr(two, name).nan_to_num(-1)) for name in names)
 
 
 def seen(source: Batches, steps: range) -> Counter[tuple[int, int, int]]:
@@ -50,7 +52,7 @@ def seen(source: Batches, steps: range) -> Counter[tuple[int, int, int]]:
     count: Counter[tuple[int, int, int]] = Counter()
     for step in steps:
         rows = source.rows(step)
-        count.update(zip(rows.task.tolist(), rows.source.tolist(), rows.row.tolist(), strict=True))
+        count.update(zip(rows.stream.tolist(), rows.source.tolist(), rows.row.tolist(), strict=True))
     return count
 
 
@@ -78,8 +80,8 @@ def test_every_batch_is_full_and_an_epoch_has_the_rows_it_says(
     drawn: Counter[int] = Counter()
     for step in range(source.steps_per_epoch):
         rows = source.rows(step)
-        assert len(rows.task) == len(rows.row) == batch
-        drawn.update(rows.task.tolist())
+        assert len(rows.stream) == len(rows.row) == batch
+        drawn.update(rows.stream.tolist())
     assert [drawn[task] for task in range(len(sizes))] == source.draws.tolist()
     assert source.draws.sum() >= sum(sizes)
 
@@ -116,7 +118,7 @@ def test_the_rows_of_a_task_are_seen_equally_often(
 @given(sizes=TASK_SIZES, batch=st.integers(1, 6))
 def test_one_task_batches_hold_one_task_and_leave_none_out(sizes: list[int], batch: int) -> None:
     source = batches(sizes, batch=batch, mode="one_task")
-    tasks = [set(source.rows(step).task.tolist()) for step in range(source.steps_per_epoch)]
+    tasks = [set(source.rows(step).stream.tolist()) for step in range(source.steps_per_epoch)]
     assert all(len(task) == 1 for task in tasks)
     assert set.union(*tasks) == set(range(len(sizes)))
 
@@ -129,7 +131,7 @@ def test_copies_and_weights_give_exactly_the_share_of_the_power(
     source = batches(sizes, batch=batch, mode=mode, sampling=Sampling(power=power, copies=True))
     weight = np.zeros(len(sizes))
     for step in range(source.steps_per_epoch):
-        np.add.at(weight, source.rows(step).task, source.weights[source.rows(step).task])
+        np.add.at(weight, source.rows(step).stream, source.weights[source.rows(step).stream])
     mass = np.array(sizes, float) ** power
     np.testing.assert_allclose(weight / weight.sum(), mass / mass.sum())
     np.testing.assert_allclose(weight.sum(), source.draws.sum())  # the mean weight is 1
@@ -146,7 +148,7 @@ def test_copies_are_whole_and_weights_make_up_the_rest() -> None:
 
 def test_both_orders_make_a_task_count_twice() -> None:
     tasks = [[make(10, 0), make(10, 1)], [make(20, 2)]]
-    source = Batches(tasks, batch=8, seed=0, window=2)
+    source = Batches(streams(tasks), batch=8, seed=0, window=2)
     assert source.draws.tolist() == [20, 20]
     assert set(seen(source, range(source.steps_per_epoch)).values()) == {1}
 
@@ -167,8 +169,8 @@ def test_the_stream_of_rows_is_the_same_on_every_machine() -> None:
     tokens = make(300)
     offsets = np.concatenate([[0], np.cumsum(3 + np.arange(300) * 7 % 30)])
     tokens = replace(tokens, offsets=offsets)
-    rows = Batches([[tokens], [tokens]], batch=8, seed=3, window=4, sampling=Sampling(power=0.75)).rows(1234)
-    assert rows.task.tolist() == [1, 0, 1, 1, 0, 1, 1, 0]
+    rows = Batches(streams([[tokens], [tokens]]), batch=8, seed=3, window=4, sampling=Sampling(power=0.75)).rows(1234)
+    assert rows.stream.tolist() == [1, 0, 1, 1, 0, 1, 1, 0]
     assert rows.row.tolist() == [270, 270, 236, 266, 249, 202, 181, 254]
 
 
@@ -193,7 +195,7 @@ def test_a_step_before_the_first_is_refused() -> None:
 @pytest.mark.parametrize("tasks", [[[]], [[make(0)]], [[make(3), make(4)]], [[make(3)] * 3]])
 def test_a_task_needs_rows_in_one_or_both_orders(tasks: list[list[Tokens]]) -> None:
     with pytest.raises(ValueError, match="a task needs rows"):
-        Batches(tasks, batch=2, seed=0)
+        Batches(streams(tasks), batch=2, seed=0)
 
 
 def test_a_tiny_task_beside_a_large_one_is_walked_through_many_times() -> None:
@@ -210,8 +212,8 @@ def test_a_batch_holds_what_the_tokens_hold(mode: Literal["mixed", "one_task"]) 
         rows, batch = source.rows(step), source[step]
         assert batch.ids.shape == (8, rows.length)
         assert rows.length == padded(int(batch.lengths.max()), source.sizes)
-        for place, (task, order, row) in enumerate(zip(rows.task, rows.source, rows.row, strict=True)):
-            tokens = source.tokens[task][order]
+        for place, (task, order, row) in enumerate(zip(rows.stream, rows.source, rows.row, strict=True)):
+            tokens = source.streams[task].sources[order]
             ids = tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]].tolist()
             assert batch.ids[place].tolist() == ids + [PAD] * (rows.length - len(ids))
             assert batch.mask[place].tolist() == [True] * len(ids) + [False] * (rows.length - len(ids))
@@ -226,7 +228,7 @@ def test_tensors_have_the_agreed_types_and_parts_are_views() -> None:
     batch = batches([20])[0]
     kinds = {name: getattr(batch, name).dtype for name in ("ids", "lengths", "second", "task", "row", "types")}
     assert set(kinds.values()) == {torch.int64}
-    assert batch.gold.dtype == batch.weight.dtype == torch.float32
+    assert batch.gold.dtype == batch.weight.dtype == batch.teacher.dtype == torch.float32
     assert batch.mask.dtype == torch.bool
     part = batch.part(slice(1, 3))
     assert len(part) == 2 and part.ids.data_ptr() == batch.ids[1].data_ptr()
@@ -254,7 +256,7 @@ def test_lengths_are_padded_to_a_few_sizes_and_never_past_the_longest_allowed() 
     assert sizes_up_to(0) == PADDED
     assert sizes_up_to(40) == (16, 24, 32, 40)
     assert sizes_up_to(128) == (16, 24, 32, 48, 64, 96, 128)
-    source = Batches([[make(200, longest=40, max_length=40)]], batch=4, seed=0)
+    source = Batches(streams([[make(200, longest=40, max_length=40)]]), batch=4, seed=0)
     assert {source.rows(step).length for step in range(source.steps_per_epoch)} <= {16, 24, 32, 40}
 
 
@@ -279,4 +281,163 @@ def test_the_padding_share_is_that_of_the_batches() -> None:
 
 def test_rows_alone_are_enough_to_make_the_batch() -> None:
     source = batches([40, 30])
-    assert equal(assemble(source.tokens, source.rows(9), source.weights, source.pad), source[9])
+    assert equal(assemble(source.streams, source.rows(9), source.weights, source.pad), source[9])
+
+
+# Some rows only, unlabelled rows, and what teachers say --------------------------------------------------------------
+
+
+SUBSETS = st.lists(st.sets(st.integers(0, 29), min_size=1), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(subsets=SUBSETS, both=st.booleans(), mode=st.sampled_from(MODES), epochs=st.integers(1, 3))
+def test_of_some_rows_only_these_are_drawn_and_equally_often(
+    subsets: list[set[int]], both: bool, mode: Literal["mixed", "one_task"], epochs: int
+) -> None:
+    parts = [
+        Stream(task, [make(30, 2 * task + order) for order in range(1 + both)], rows=np.array(sorted(some)))
+        for task, some in enumerate(subsets)
+    ]
+    source = Batches(parts, batch=4, seed=0, mode=mode, window=2)
+    count = seen(source, range(epochs * source.steps_per_epoch))
+    for task, some in enumerate(subsets):
+        drawn = {(order, row) for stream, order, row in count if stream == task}
+        assert {row for _, row in drawn} <= some
+        often = [count[task, order, row] for order in range(1 + both) for row in some]
+        assert max(often) - min(often) <= 1
+        assert sum(often) == epochs * source.draws[task]
+    assert source.draws.sum() >= sum(len(some) * (1 + both) for some in subsets)
+
+
+def test_some_rows_come_as_they_are_in_all_of_them_and_their_lengths_are_their_own() -> None:
+    tokens, chosen = make(300), np.arange(7, 300, 11)
+    source = Batches([Stream(0, [tokens], rows=chosen)], batch=4, seed=0, window=4)
+    for step in range(source.steps_per_epoch):
+        batch = source[step]
+        assert set(batch.row.tolist()) <= set(chosen.tolist())
+        assert batch.lengths.tolist() == tokens.lengths[batch.row.numpy()].tolist()
+        assert source.padding_share(step, step + 1) == pytest.approx(batch.padding)
+        for place, row in enumerate(batch.row.tolist()):
+            ids = tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]].tolist()
+            assert batch.ids[place, : len(ids)].tolist() == ids
+    with pytest.raises(ValueError, match="a task needs rows"):
+        Batches([Stream(0, [tokens], rows=chosen[:0])], batch=4, seed=0)
+
+
+SHARED = st.lists(st.tuples(st.integers(20, 80), st.floats(0.1, 0.8) | st.none()), min_size=1, max_size=4)
+
+
+def with_unlabelled(tasks: list[tuple[int, float | None]]) -> list[Stream]:
+    """Return the labelled rows of each task, and 35 unlabelled ones of those that have a share of them."""
+    labelled = [Stream(task, [make(size, task)]) for task, (size, _) in enumerate(tasks)]
+    more = [Stream(task, [make(35, 50 + task)], share=share) for task, (_, share) in enumerate(tasks) if share]
+    return [*labelled, *more]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    tasks=SHARED, batch=st.integers(1, 9), power=POWERS, copies=st.booleans(), mode=st.sampled_from(MODES)
+)  # fmt: skip
+def test_unlabelled_rows_make_up_their_share_of_a_task_and_come_on_top_of_its_labelled_ones(
+    tasks: list[tuple[int, float | None]], batch: int, power: float, copies: bool, mode: Literal["mixed", "one_task"]
+) -> None:
+    parts, sampling = with_unlabelled(tasks), Sampling(power=power, copies=copies)
+    source = Batches(parts, batch=batch, seed=0, mode=mode, sampling=sampling)
+    alone = Batches(parts[: len(tasks)], batch=batch, seed=0, mode=mode, sampling=sampling)
+    sizes = np.array([size for size, _ in tasks])
+    mass = sizes**power / (sizes**power).sum() * sizes.sum()
+    wanted = np.maximum(1, np.rint(mass / sizes)) * sizes if copies else mass
+    unit = batch if mode == "one_task" else 1  # what is rounded to
+    assume(min(wanted) >= 10 * unit)
+    drawn: Counter[int] = Counter()
+    for step in range(source.steps_per_epoch):
+        drawn.update(source.rows(step).stream.tolist())
+    assert [drawn[stream] for stream in range(len(parts))] == source.draws.tolist()
+    for both, labelled in ((source, wanted), (alone, wanted)):
+        # The last batch is filled up, by less than one batch for all streams together.
+        most = labelled * (1 + batch / labelled.sum())
+        assert (both.draws[: len(tasks)] > labelled - unit - 1e-3).all()
+        assert (both.draws[: len(tasks)] < most + unit + 1e-3).all()
+    for place in range(len(tasks), len(parts)):
+        task, share = parts[place].task, parts[place].share
+        both_kinds = drawn[task] + drawn[place]
+        assert abs(drawn[place] - share * both_kinds) < unit + 1e-3
+
+
+@settings(max_examples=60, deadline=None)
+@given(tasks=SHARED, power=POWERS, mode=st.sampled_from(MODES))
+def test_with_copies_the_weights_give_unlabelled_rows_exactly_their_share(
+    tasks: list[tuple[int, float | None]], power: float, mode: Literal["mixed", "one_task"]
+) -> None:
+    parts = with_unlabelled(tasks)
+    source = Batches(parts, batch=4, seed=0, mode=mode, sampling=Sampling(power=power, copies=True))
+    weight = source.weights * source.draws
+    for place in range(len(tasks), len(parts)):
+        total = weight[place] + weight[parts[place].task]
+        np.testing.assert_allclose(weight[place] / total, parts[place].share)
+    mass = np.array([size for size, _ in tasks], float) ** power
+    np.testing.assert_allclose(weight[: len(tasks)] / weight[: len(tasks)].sum(), mass / mass.sum())
+    np.testing.assert_allclose(weight.sum(), source.draws.sum())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_unlabelled_rows_are_seen_equally_often_and_carry_the_number_and_weight_of_their_task(
+    mode: Literal["mixed", "one_task"],
+) -> None:
+    parts = with_unlabelled([(40, None), (60, 0.5), (30, 0.25)])
+    source = Batches(parts, batch=5, seed=0, mode=mode, weights=[1.0, 2.0, 3.0])
+    count = seen(source, range(3 * source.steps_per_epoch))
+    for stream, part in enumerate(parts):
+        often = [count[stream, 0, row] for row in range(len(part))]
+        assert max(often) - min(often) <= 1
+    for step in range(source.steps_per_epoch):
+        rows, batch = source.rows(step), source[step]
+        assert batch.task.tolist() == [[0, 1, 2, 1, 2][stream] for stream in rows.stream]
+        assert batch.weight.tolist() == [[1, 2, 3][task] for task in batch.task]
+        assert mode == "mixed" or len(set(rows.stream.tolist())) == 1
+
+
+def said(rows: int, outputs: int, seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return what a teacher might say: some rows it has not seen."""
+    values = np.random.default_rng(seed).normal(size=(rows, outputs)).astype(np.float32)
+    values[::7] = np.nan
+    return values
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_teacher_says_of_a_row_arrives_with_that_row(mode: Literal["mixed", "one_task"]) -> None:
+    chosen = np.arange(3, 40, 2)
+    parts = [
+        Stream(0, [make(40, 0), make(40, 1)], rows=chosen, teacher=said(40, 2, 0)),
+        Stream(1, [make(30, 2)], teacher=said(30, 3, 1).astype(np.float16)),
+        Stream(2, [make(20, 3)]),
+        Stream(0, [make(25, 4)], teacher=said(25, 2, 2), share=0.5),
+    ]
+    source = Batches(parts, batch=8, seed=0, mode=mode)
+    for step in range(2 * source.steps_per_epoch):
+        rows, batch = source.rows(step), source[step]
+        assert batch.teacher.shape == (8, 3)
+        for place, (stream, row) in enumerate(zip(rows.stream, rows.row, strict=True)):
+            teacher = parts[stream].teacher
+            own = np.zeros(0) if teacher is None else teacher[row].astype(np.float32)
+            expected = np.concatenate([own, np.full(3 - len(own), np.nan)])
+            np.testing.assert_array_equal(batch.teacher[place].numpy(), expected)
+        assert batch.part(slice(2, 5)).teacher.shape == (3, 3)
+
+
+def test_a_teacher_adds_its_column_and_changes_nothing_else() -> None:
+    tokens = [make(40, 0), make(30, 1)]
+    without = Batches(streams([[each] for each in tokens]), batch=4, seed=0)
+    taught = Batches(
+        [Stream(task, [each], teacher=said(len(each), 2, 0)) for task, each in enumerate(tokens)], batch=4, seed=0
+    )
+    for step in range(2 * without.steps_per_epoch):
+        assert without[step].teacher.shape == (4, 0)
+        assert taught[step].teacher.shape == (4, 2)
+        assert equal(replace(taught[step], teacher=without[step].teacher), without[step])
+    assert next(in_order(tokens[0], 0, 8)).teacher.shape == (8, 0)
+
+
+def test_a_task_keeps_its_number_when_it_is_the_only_one() -> None:
+    assert set(Batches([Stream(5, [make(9)])], batch=3, seed=0)[0].task.tolist()) == {5}

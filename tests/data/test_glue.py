@@ -72,6 +72,12 @@ def load(folder: Path, cache: Path, *names: str) -> dict[str, LoadedTask]:
     return load_tasks(make_recipe({"data": {"glue": str(folder)}, "tasks": list(names)}), cache)
 
 
+def load_texts(folder: Path, cache: Path, name: str, files: str | list[str]) -> LoadedTask:
+    """Load one task with files of unlabelled texts."""
+    tasks = {"mnli": {}, name: {"unlabelled": files}}
+    return load_tasks(make_recipe({"data": {"glue": str(folder)}, "tasks": tasks, "teachers": [{}]}), cache)[name]
+
+
 def content(task: LoadedTask, split: str) -> list[tuple[object, ...]]:
     return [tuple(row.values())[1:] for row in task.splits[split].table().to_pylist()]
 
@@ -204,6 +210,64 @@ def test_counts_are_compared_with_the_official_ones(tmp_path: Path) -> None:
     assert ("cola", "train", 2, 8551) in counts
     assert ("rte", "dev", 1, 277) in counts
     assert ("rte", "train", 0, 2490) in counts
+
+
+# Texts that only teachers label
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "rows"),
+    [
+        ("mnli", ["MNLI/train.tsv"], [('He said "no.', "He spoke.")]),
+        ("rte", ["MNLI/train.tsv", "QNLI/dev.tsv"], [('He said "no.', "He spoke."), ("Who lost?", "It rained.")]),
+        ("mrpc", ["QQP/dev.tsv"], [("Where?", "When?")]),
+        ("qqp", ["QQP/train.tsv"], [("Why?", "How come?"), ("Empty?", "")]),
+        ("stsb", ["STS-B/train.tsv"], [('A man "eats.', "A man is eating.")]),
+        ("sst2", ["SST-2/dev.tsv", "RTE/train.tsv"], [("lovely ",), ("Bo ran.",)]),
+        ("sst2", ["CoLA/train.tsv"], [("The cat sleeps.",), ('Cat the "sleeps.',)]),
+        ("cola", ["CoLA/train.tsv"], [("The cat sleeps.",), ('Cat the "sleeps.',)]),
+        # Four columns, as CoLA's have, but with a header.
+        ("cola", ["RTE/train.tsv"], [("Bo ran.",)]),
+        ("cola", ["texts.csv", "texts.jsonl"], [("Say, what?",), ("So.",)]),
+    ],
+)
+def test_unlabelled_texts_are_read_by_any_of_the_names_columns_have_and_without_labels(
+    name: str, files: list[str], rows: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    more = {
+        "texts.csv": 'Sentence,label\n"Say, what?",acceptable\n',
+        "texts.jsonl": '{"label": 1, "sentence1": "So."}\n',
+    }
+    folder = lay_out(tmp_path / "glue", {**OFFICIAL, **more})
+    task = load_texts(folder, tmp_path / "cache", name, files)
+    assert content(task, "unlabelled") == [(*texts, None) for texts in rows]
+    assert {row["label"] for row in task.splits["train"].table().to_pylist()} <= {*task.task.labels, 4.8}
+
+
+def test_unlabelled_parquet_gives_no_label_ids_either(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path / "glue", OFFICIAL)
+    texts = {"premise": ["A.", "B."], "hypothesis": ["C.", "D."], "label": [0, 2]}
+    pq.write_table(pa.table(texts), folder / "MNLI" / "train_extra.parquet")
+    for files in ("MNLI/train_extra.parquet", str(folder / "MNLI" / "train_*.parquet")):
+        task = load_texts(folder, tmp_path / "cache", "mnli", files)
+        assert content(task, "unlabelled") == [("A.", "C.", None), ("B.", "D.", None)]
+        assert set(task.foreseen) == {"dev", "dev_mismatched", "test", "test_mismatched"}
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "message"),
+    [
+        ("rte", "absent.tsv", "absent.tsv: no such file"),
+        ("rte", "SST-2/dev.tsv", "not a file of rte; its columns are: sentence, label .*call its texts sentence1 and"),
+        ("sst2", "QQP/dev.tsv", "not a file of sst2; its columns are: id, qid1.* or call its texts sentence$"),
+        ("rte", "blank.tsv", "not a file of rte"),
+        ("ax", "MNLI/train.tsv", "tasks.ax.unlabelled: ax is only scored, never trained on → give these texts to mnli"),
+    ],
+)
+def test_unlabelled_texts_that_cannot_be_had_are_explained(name: str, files: str, message: str, tmp_path: Path) -> None:
+    folder = lay_out(tmp_path / "glue", {**OFFICIAL, "blank.tsv": "\n\n"})
+    with pytest.raises(UserError, match=message):
+        load_texts(folder, tmp_path / "cache", name, files)
 
 
 PARTIAL = {("mnli", "train"): 93_735, ("qqp", "train"): 64_635, ("qnli", "train"): 23_060}

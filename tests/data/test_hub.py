@@ -37,7 +37,8 @@ def folder(tmp_path: Path) -> Path:
 
 def load(dataset: str, cache: Path, **changes: Any) -> LoadedTask:
     spec = {"hub": dataset, "train": "train", "dev": "validation", "test": "test", "text": "say", "label": "mood"}
-    return load_tasks(make_recipe({"tasks": {"mood": {**spec, **changes}}}), cache)["mood"]
+    values = {"tasks": {"mood": {**spec, **changes}}, "teachers": [{}] if "unlabelled" in changes else []}
+    return load_tasks(make_recipe(values), cache)["mood"]
 
 
 def test_label_ids_become_names_and_minus_one_is_no_label(folder: Path, tmp_path: Path) -> None:
@@ -45,6 +46,14 @@ def test_label_ids_become_names_and_minus_one_is_no_label(folder: Path, tmp_path
     assert task.task.labels == ("calm", "upset")
     labels = {split: data.table().column("label").to_pylist() for split, data in task.splits.items()}
     assert labels == {"train": ["calm", "upset", "upset", "calm"], "dev": ["upset", "calm"], "test": [None]}
+
+
+def test_unlabelled_texts_come_from_files(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("mood,say\ncalm,nobody knows\n,test text 0\n", encoding="utf-8")
+    task = load(str(folder), tmp_path / "cache", unlabelled=str(tmp_path / "more.csv"))
+    rows = task.splits["unlabelled"].table().to_pylist()
+    assert [(row["text1"], row["label"]) for row in rows] == [("nobody knows", None), ("test text 0", None)]
+    assert task.foreseen == {"dev": 0, "test": 1}
 
 
 def test_the_same_rows_have_the_same_fingerprint(folder: Path, tmp_path: Path) -> None:

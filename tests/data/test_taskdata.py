@@ -39,7 +39,9 @@ def tickets(path: Path, count: int = 60, start: int = 0) -> Path:
 
 
 def recipe(on_bad_row: str = "stop", **tasks: dict[str, Any]) -> Recipe:
-    return make_recipe({"data": {"on_bad_row": on_bad_row}, "tasks": tasks})
+    """A recipe of these tasks, with a teacher where there are texts to be labelled."""
+    teachers = [{}] if any(spec.get("unlabelled") for spec in tasks.values()) else []
+    return make_recipe({"data": {"on_bad_row": on_bad_row}, "tasks": tasks, "teachers": teachers})
 
 
 def queue(folder: Path, **changes: Any) -> dict[str, Any]:
@@ -529,3 +531,152 @@ def test_problems_of_several_tasks_come_together(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         load_tasks(make_recipe({"tasks": ["sst2", "mood"]}), tmp_path)
     assert len(error.value.problems) == 2
+
+
+# Texts that only teachers label
+
+
+def unlabelled(path: Path, labels: list[Any] | None = None, count: int = 5) -> str:
+    """Write texts, with or without a column of labels; some have none of the labels that train has."""
+    columns: dict[str, list[Any]] = {"message": [f"nobody knows {index}" for index in range(count)]}
+    if labels is not None:
+        columns["queue"] = labels
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(columns), path)
+    elif path.suffix == ".jsonl":
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    else:
+        sign = "\t" if path.suffix == ".tsv" else ","
+        rows = [list(columns), *(list(map(str, row)) for row in zip(*columns.values(), strict=True))]
+        path.write_text("\n".join(sign.join(row) for row in rows), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "labels", [None, ["billing", "returns", "login", "billing", "login"], ["a", "b", "", "9", "c"]]
+)
+@pytest.mark.parametrize("name", ["more.csv", "more.tsv", "more.jsonl", "more.parquet"])
+def test_unlabelled_texts_have_ids_but_never_a_label(tmp_path: Path, name: str, labels: list[str] | None) -> None:
+    tickets(tmp_path / "tickets.csv")
+    loaded = load_one(tmp_path, unlabelled=unlabelled(tmp_path / name, labels), rows=2)
+    data = loaded.splits["unlabelled"]
+    table = data.table()
+    assert data.rows == 5  # `rows` is about train alone
+    assert data.task == loaded.task == loaded.splits["train"].task
+    assert texts(data) == [f"nobody knows {index}" for index in range(5)]
+    assert table.column("id").to_pylist() == [row_id("queue", [text]) for text in texts(data)]
+    assert table.column("label").to_pylist() == [None] * 5
+    assert table.schema == loaded.splits["train"].table().schema
+    assert loaded.foreseen == {"dev": 0}
+
+
+def test_the_scores_of_a_regression_are_not_read_from_unlabelled_texts(tmp_path: Path) -> None:
+    write_csv(tmp_path / "tickets.csv", ["message", "queue"], [(f"t{i}", i / 10) for i in range(30)])
+    more = unlabelled(tmp_path / "more.csv", ["99", "much", "", "nan", "1"])
+    loaded = load_one(tmp_path, unlabelled=more, kind="regression", range=[0, 3])
+    assert loaded.splits["unlabelled"].table().column("label").to_pylist() == [None] * 5
+
+
+def test_unlabelled_texts_do_not_add_labels_and_may_repeat(tmp_path: Path) -> None:
+    tickets(tmp_path / "tickets.csv")
+    more = unlabelled(tmp_path / "more.csv", ["zork"] * 5)
+    loaded = load_one(tmp_path, unlabelled=[more, str(tmp_path / "more*.csv")])
+    assert loaded.task.labels == ("billing", "login", "returns")
+    assert loaded.splits["unlabelled"].rows == 10
+
+
+def test_what_the_labels_are_does_not_touch_unlabelled_texts(tmp_path: Path) -> None:
+    tickets(tmp_path / "tickets.csv")
+    more = unlabelled(tmp_path / "more.csv", ["zork"] * 5)
+    first = load_one(tmp_path, unlabelled=more).splits
+    again = load_one(tmp_path, unlabelled=more, labels=["returns", "login", "billing"]).splits
+    assert again["train"].fingerprint != first["train"].fingerprint
+    assert again["unlabelled"].path == first["unlabelled"].path
+    assert again["unlabelled"].task.labels == ("returns", "login", "billing")
+    other = load_one(tmp_path, unlabelled=unlabelled(tmp_path / "other.csv", count=6)).splits
+    assert other["unlabelled"].fingerprint != first["unlabelled"].fingerprint
+    test = load_one(tmp_path, test=more, labels=["billing", "login", "returns", "zork"]).splits["test"]
+    assert test.fingerprint != first["unlabelled"].fingerprint
+    assert test.table().column("label").to_pylist() == ["zork"] * 5
+
+
+def test_unlabelled_texts_that_are_scored_on_are_counted_and_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tickets(tmp_path / "tickets.csv", 30)
+    dev, test = tickets(tmp_path / "dev.csv", 20, start=30), tickets(tmp_path / "test.csv", 10, start=50)
+    more = tickets(tmp_path / "more.csv", 30, start=25)
+    with caplog.at_level(logging.WARNING):
+        loaded = load_one(tmp_path, dev=str(dev), test=str(test), unlabelled=str(more))
+    assert (loaded.overlap, loaded.foreseen) == ({"dev": 0}, {"dev": 20, "test": 5})
+    assert "queue/dev: 20 of 20 rows are also in unlabelled, without labels" in caplog.text
+    assert "queue/test: 5 of 10 rows are also in unlabelled" in caplog.text
+    assert "also in train" not in caplog.text
+
+
+def test_texts_are_left_alone_where_the_student_takes_none_of_them(tmp_path: Path) -> None:
+    tickets(tmp_path / "tickets.csv")
+    values = {"tasks": {"queue": queue(tmp_path, unlabelled="nowhere.csv")}, "teachers": [{}]}
+    loaded = load_tasks(make_recipe({**values, "student": {"unlabelled": 0}}), tmp_path / "cache")["queue"]
+    assert (set(loaded.splits), loaded.foreseen) == ({"train", "dev"}, {})
+    with pytest.raises(UserError, match=r"nowhere\.csv: no such file"):
+        load_tasks(make_recipe({**values, "student": {"unlabelled": 0.1}}), tmp_path / "cache")
+
+
+def test_bad_unlabelled_rows_stop_or_are_left_out(tmp_path: Path) -> None:
+    tickets(tmp_path / "tickets.csv")
+    (tmp_path / "more.csv").write_bytes(b"message,queue\ngood,login\n,login\nbr\xe4ken,\nx,y,z\n")
+    more = str(tmp_path / "more.csv")
+    with pytest.raises(DataError) as error:
+        load_one(tmp_path, unlabelled=more)
+    assert str(error.value).replace(f"{tmp_path}/", "").splitlines()[1:] == [
+        '  more.csv:3: no text in column "message"',
+        "  more.csv:4: the text is not valid UTF-8 → save the file as UTF-8",
+        "  more.csv:5: 3 columns where the header has 2",
+    ]
+    data = load_one(tmp_path, "skip", unlabelled=more).splits["unlabelled"]
+    assert (data.rows, data.rejected, texts(data)) == (1, 3, ["good"])
+
+
+def test_files_of_unlabelled_texts_that_cannot_be_used_are_named_with_the_others(tmp_path: Path) -> None:
+    tickets(tmp_path / "tickets.csv")
+    write_csv(tmp_path / "odd.csv", ["massage"], [("hello",)])
+    with pytest.raises(UserError, match=r'odd\.csv: there is no column "message"; the columns are: massage → did you'):
+        load_one(tmp_path, unlabelled=str(tmp_path / "odd.csv"))
+    with pytest.raises(DataError) as error:
+        load_one(tmp_path, dev="no.csv", unlabelled="none*.csv")
+    assert [problem.what for problem in error.value.problems] == ["no such file", "no file matches this pattern"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({}, None),
+        ({"teachers": [{}]}, None),
+        ({"teachers": [{}], "student": {"unlabelled": 0}}, None),
+        ({"teachers": [{}], "student": {"unlabelled": 0.5}}, 200),
+    ],
+)
+def test_the_demo_brings_unlabelled_texts_where_they_are_wanted(
+    tmp_path: Path, changes: dict[str, Any], rows: int | None
+) -> None:
+    values = {"data": {"demo": 50}, "tasks": {"mood": {"rows": 20}, "similar": {}}}
+    loaded = load_tasks(make_recipe({**values, **changes}), tmp_path)
+    for task in loaded.values():
+        data = task.splits.get("unlabelled")
+        assert (None if data is None else data.rows) == rows
+        if data is not None:
+            assert set(data.table().column("label").to_pylist()) == {None}
+            assert set(task.foreseen.values()) == {0}
+
+
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_a_demo_task_may_have_unlabelled_files_instead(tmp_path: Path, share: float | None) -> None:
+    spec = {"unlabelled": unlabelled(tmp_path / "more.csv", ["calm"] * 5)}
+    values = {"data": {"demo": 50}, "tasks": {"mood": spec, "queue": {}}, "teachers": [{}]}
+    loaded = load_tasks(make_recipe({**values, "student": {"unlabelled": share}}), tmp_path / "cache")
+    data = loaded["mood"].splits["unlabelled"]
+    assert (data.rows, set(data.table().column("label").to_pylist())) == (5, {None})
+    assert ("unlabelled" in loaded["queue"].splits) == (share is not None)
+    assert {name: loaded["mood"].splits[name].rows for name in ("train", "dev")} == {"train": 50, "dev": 200}

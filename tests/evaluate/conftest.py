@@ -13,7 +13,7 @@ from understill.evaluate.predictor import Predictor, load
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import save_model
 from understill.models.multitask import new_model
-from understill.recipe import EncoderSpec, HeadsSpec
+from understill.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 TASKS = (

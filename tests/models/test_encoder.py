@@ -5,11 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
@@ -17,9 +21,19 @@ from helpers import TASKS, liven, same, some_batch, some_batches, some_model, we
 from understill import pipeline
 from understill.data.batch import Batch
 from understill.errors import UserError
-from understill.models.encoder import Encoder, identity, load_encoder, load_tokenizer, readable, resolve
-from understill.models.folder import save_model
-from understill.recipe import EncoderSpec, Recipe
+from understill.models.encoder import (
+    Encoder,
+    check_layers,
+    identity,
+    kept_layers,
+    load_encoder,
+    load_tokenizer,
+    readable,
+    resolve,
+)
+from understill.models.folder import load_model, save_model
+from understill.recipe import Recipe
+from understill.schema import EncoderSpec
 
 KINDS = ("bert", "roberta", "mpnet", "distilbert", "electra", "albert")
 
@@ -125,11 +139,10 @@ def test_rows_as_long_as_the_encoder_can_read_work_and_longer_ones_are_refused(
 ) -> None:
     encoder = load(tiny_of(kind), max_length=limit).eval()
     assert readable(encoder.config) == limit
-    ids, length, zero = torch.full((1, limit), 7), torch.tensor([limit]), torch.zeros(1)
-    batch = Batch(ids, length, length, zero.long(), zero, zero, zero.long())
+    batch = replace(some_batch(1), ids=torch.full((1, limit), 7), lengths=torch.tensor([limit]))
     assert encoder(batch).isfinite().all()
     with pytest.raises((IndexError, RuntimeError)):
-        encoder(Batch(torch.full((1, limit + 1), 7), length + 1, length + 1, zero.long(), zero, zero, zero.long()))
+        encoder(replace(batch, ids=torch.full((1, limit + 1), 7), lengths=torch.tensor([limit + 1])))
     with pytest.raises(UserError, match=rf"encoder\.max_length {limit + 1} is more than .* can read \({limit}\)"):
         load(tiny_of(kind), max_length=limit + 1)
 
@@ -348,3 +361,145 @@ def test_the_identity_covers_how_a_tokeniser_is_set_up(tiny: Path, broken: Path)
     settings = broken / "tokenizer_config.json"
     settings.write_text(settings.read_text(encoding="utf-8").replace("{", '{"truncation_side": "left", ', 1))
     assert identity(str(broken)) != identity(str(tiny))
+
+
+# Fewer layers --------------------------------------------------------------------------------------------------------
+
+
+@given(total=st.integers(1, 100), share=st.floats(0, 1), pick=st.sampled_from(["first", "spaced"]))
+def test_kept_layers_rise_and_spaced_ones_have_both_ends_and_even_gaps(total: int, share: float, pick: str) -> None:
+    count = max(1, round(share * total))
+    kept = kept_layers(total, count, pick)
+    assert len(kept) == count and kept[0] == 0 and kept[-1] < total
+    gaps = [two - one for one, two in pairwise(kept)]
+    assert all(gap >= 1 for gap in gaps)
+    if pick == "first":
+        assert kept == list(range(count))
+    elif count > 1:
+        assert kept[-1] == total - 1
+        even = Fraction(total - 1, count - 1)
+        assert all(abs(number - index * even) <= Fraction(1, 2) for index, number in enumerate(kept))
+
+
+def test_ties_between_layers_go_to_the_even_one() -> None:
+    assert kept_layers(6, 3, "spaced") == [0, 2, 5]
+    assert kept_layers(12, 6, "spaced") == [0, 2, 4, 7, 9, 11]
+    assert kept_layers(4, 3, "spaced") == [0, 2, 3]
+    assert kept_layers(12, 1, "spaced") == [0]
+
+
+@pytest.fixture
+def deep_of(tiny_of: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+    """A function that writes a six-layer encoder whose layers all differ."""
+
+    def folder(kind: str, **changes: Any) -> Path:
+        if kind == "modernbert":
+            changes["layer_types"] = ["full_attention", "sliding_attention", "full_attention"] * 2
+        config = AutoConfig.from_pretrained(tiny_of(kind), num_hidden_layers=6, **changes)
+        network = AutoModel.from_config(config)
+        liven(network)
+        network.save_pretrained(tmp_path / kind)
+        load_tokenizer(str(tiny_of(kind))).save_pretrained(tmp_path / kind)
+        return tmp_path / kind
+
+    return folder
+
+
+def skipping(encoder: Encoder, kept: list[int]) -> Encoder:
+    """Make layers pass on what they are given."""
+
+    def pass_on(layer: Any, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
+        states = given[0] if given else named["hidden_states"]
+        return states if isinstance(output, torch.Tensor) else (states, *output[1:])
+
+    (layers,) = (part for part in encoder.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == 6)
+    for number, layer in enumerate(layers):
+        if number not in kept:
+            layer.register_forward_hook(pass_on, with_kwargs=True)
+    return encoder
+
+
+def numbers_of(network: torch.nn.Module) -> list[int]:
+    """Return the places that layers believe they have."""
+    return [int(part.layer_idx) for part in network.modules() if hasattr(part, "layer_idx")]
+
+
+@pytest.mark.parametrize(
+    ("count", "pick", "kept"), [(3, "spaced", [0, 2, 5]), (2, "first", [0, 1]), (1, "spaced", [0])]
+)
+@pytest.mark.parametrize("kind", [kind for kind in (*KINDS, "deberta", "deberta-v2", "modernbert") if kind != "albert"])
+def test_an_encoder_of_some_layers_is_the_whole_one_without_the_others(
+    kind: str, count: int, pick: str, kept: list[int], deep_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = deep_of(kind)
+    expected = skipping(load(folder).eval(), kept)
+    cut = load(folder, layers=count, pick=pick).eval()
+    batch = some_batch(6)
+    with torch.no_grad():
+        assert expected(batch).std(dim=0).max() > 0.1
+        torch.testing.assert_close(cut(batch), expected(batch))
+        assert not torch.allclose(cut(batch), load(folder).eval()(batch))
+    assert cut.config.num_hidden_layers == count
+    assert sum(value.numel() for value in cut.parameters()) < sum(value.numel() for value in expected.parameters())
+    assert all(number < count for number in numbers_of(cut))
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_an_encoder_that_repeats_one_layer_repeats_it_less_often(count: int, deep_of: Callable[..., Path]) -> None:
+    folder = deep_of("albert")
+    whole, cut = load(folder, pooling="mean").eval(), load(folder, pooling="mean", layers=count).eval()
+    batch = some_batch(6)
+    with torch.no_grad():
+        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long(), "token_type_ids": batch.types}
+        states = whole.network(**inputs, output_hidden_states=True).hidden_states
+        torch.testing.assert_close(cut.network(**inputs).last_hidden_state, states[count])
+    assert same(weights_of(cut), weights_of(whole))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "deberta", "deberta-v2", "modernbert"])
+def test_a_cut_encoder_survives_saving_and_can_be_cut_out_of_a_model(
+    kind: str, deep_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, lengths, batch = deep_of(kind), {task.name: 32 for task in TASKS}, some_batch(6)
+    tokenizer = load_tokenizer(str(folder))
+    model = some_model(folder, layers=4, pick="first").eval()
+    liven(model)
+    save_model(tmp_path / "model", model, tokenizer, lengths, "{}", {})
+    again = load_model(tmp_path / "model").model
+    with torch.no_grad():
+        assert torch.equal(again(batch), model(batch))
+        student = load(tmp_path / "model", layers=2, pick="first").eval()
+        fewer = some_model(folder, layers=2, pick="first").eval()
+        known = model.encoder.state_dict()
+        fewer.encoder.load_state_dict({name: known[name] for name in fewer.encoder.state_dict()})
+        assert torch.equal(student(batch), fewer.encoder(batch))
+    assert numbers_of(again) == numbers_of(model)
+
+
+def test_dropout_pooling_and_precision_hold_for_a_cut_encoder(deep_of: Callable[..., Path]) -> None:
+    folder = deep_of("bert")
+    AutoModel.from_pretrained(folder).half().save_pretrained(folder)
+    cut = load(folder, layers=2, dropout=0.25, pooling="mean")
+    assert {module.p for module in cut.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+    assert cut.pooling == "mean" and not any("pooler" in name for name, _ in cut.named_parameters())
+    assert {value.dtype for value in cut.parameters()} == {torch.float32}
+    assert same(weights_of(load(folder, layers=6)), weights_of(load(folder)))
+
+
+def test_more_layers_than_there_are_is_found_before_any_work(tiny: Path, make_tiny: Callable[..., Recipe]) -> None:
+    check_layers(EncoderSpec(name=str(tiny), layers=2), str(tiny))
+    check_layers(EncoderSpec(name=str(tiny)), str(tiny))
+    message = r"encoder\.layers 3 is more than .* has \(2\)"
+    for refuses in (
+        lambda: load(tiny, layers=3),
+        lambda: check_layers(EncoderSpec(name=str(tiny), layers=3), str(tiny)),
+        lambda: pipeline.make_plan(make_tiny(encoder={"layers": 3})),
+    ):
+        with pytest.raises(UserError, match=message):
+            refuses()
+
+
+def test_layers_that_are_shared_in_several_groups_cannot_be_cut(deep_of: Callable[..., Path]) -> None:
+    folder = deep_of("albert", num_hidden_groups=2)
+    with pytest.raises(UserError, match=r"encoder\.layers: .* has no single stack of layers \(albert\); leave it out"):
+        load(folder, layers=2)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
 from helpers import MOOD, STARS, TASKS, TOPIC, liven, same, some_batch, some_model, weights_of
+from understill.errors import UserError
 from understill.models.encoder import HEAD_SHAPES
-from understill.models.multitask import MultiTaskModel, new_model
-from understill.recipe import EncoderSpec, HeadsSpec
+from understill.models.multitask import MultiTaskModel, continued, new_model
+from understill.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 #: What the parts of our model are called in each architecture's own classifier.
@@ -117,3 +120,77 @@ def test_a_task_may_have_any_name(name: str, tiny: Path) -> None:
     model = some_model(tiny, (Task(name, "classification", ("text",), "label", ("a", "b")), MOOD))
     assert model(some_batch(4, model.tasks)).shape == (4, 4)
     assert model.columns(name) == slice(0, 2)
+
+
+# Going on from a trained model ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [("bert", "default"), ("bert", "mean"), ("mpnet", "default")])
+@pytest.mark.parametrize("task", [TOPIC, STARS])
+def test_a_continued_model_starts_with_the_logits_of_its_parent(
+    kind: str, pooling: str, task: Task, tiny_of: Callable[[str], Path]
+) -> None:
+    parent = some_model(tiny_of(kind), pooling=pooling).eval()
+    liven(parent)
+    child = continued(parent, (task,), HeadsSpec()).eval()
+    batch = some_batch(6, (task,))
+    assert child.tasks == (task,)
+    assert child(batch).std(dim=0).min() > 0.1
+    torch.testing.assert_close(child(batch), parent(batch)[:, parent.columns(task.name)], rtol=0, atol=1e-6)
+
+
+def test_a_continued_models_outputs_are_joined_by_the_names_of_labels_and_tasks(tiny: Path) -> None:
+    parent = some_model(tiny).eval()
+    liven(parent)
+    topic = replace(TOPIC, labels=("access", "delivery", "money"))
+    child = continued(parent, (STARS, topic), HeadsSpec()).eval()
+    batch = some_batch(6, child.tasks)
+    delivery, money, access = parent(batch)[:, parent.columns("topic")].unbind(1)
+    expected = torch.stack([parent(batch)[:, -1], access, delivery, money], dim=1)
+    torch.testing.assert_close(child(batch), expected, rtol=0, atol=1e-6)
+
+
+def test_a_continued_models_weights_are_its_own(tiny: Path) -> None:
+    parent = some_model(tiny)
+    before = weights_of(parent)
+    child = continued(parent, TASKS, HeadsSpec())
+    assert same(weights_of(child), before)
+    liven(child)
+    assert same(weights_of(parent), before)
+
+
+def test_a_continued_model_has_the_dropout_it_is_given_and_leaves_the_random_state_alone(tiny: Path) -> None:
+    parent = some_model(tiny)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    child = continued(parent, (MOOD, STARS), HeadsSpec(tasks={"stars": {"dropout": 0.5}}), dropout=0.25)  # type: ignore[dict-item]
+    assert torch.equal(torch.rand(3), expected)
+
+    def inside(model: MultiTaskModel) -> set[float]:
+        return {part.p for part in model.encoder.modules() if isinstance(part, torch.nn.Dropout)}
+
+    assert child.heads.rates.tolist() == pytest.approx([0.1, 0.5])
+    assert inside(child) == {0.25}
+    assert inside(parent) == inside(continued(parent, (MOOD,), HeadsSpec())) == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("task", "heads", "message"),
+    [
+        (
+            replace(MOOD, name="moody", head="moody"),
+            {},
+            "the model has no head for moody; it answers mood, topic, stars",
+        ),
+        (replace(MOOD, labels=("calm", "angry")), {}, "task mood has other labels or another range"),
+        (replace(MOOD, labels=("calm", "upset", "angry")), {}, "task mood has other labels or another range"),
+        (replace(STARS, range=(0.0, 5.0)), {}, "task stars has other labels or another range"),
+        (STARS, {"regression": "raw"}, "heads.regression is raw, the model's sigmoid"),
+    ],
+)
+def test_a_task_that_means_something_else_cannot_be_continued(
+    task: Task, heads: dict[str, Any], message: str, tiny: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        continued(some_model(tiny), (task,), HeadsSpec(**heads))

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import TASKS, same, some_batches, some_model, weights_of
+from understill.data.batch import Batches
 from understill.errors import TrainingError
 from understill.models.multitask import MultiTaskModel
-from understill.recipe import Every, Machine, Training
+from understill.schema import Anneal, Distil, Machine, Training
+from understill.section import Every
 from understill.train import fit as fitting
 from understill.train.checkpoint import save_checkpoint
 from understill.train.device import cpu_has_bf16, make_accelerator
@@ -53,11 +57,13 @@ def start(
     settings: Training,
     evaluate: Callable[[MultiTaskModel], Any] | None = None,
     precision: str = "fp32",
+    distil: Distil | None = None,
+    batches: Batches | None = None,
 ) -> Iterator[Event]:
     return fit(
         model,
-        Objective(TASKS, "sigmoid"),
-        some_batches(),
+        Objective(TASKS, "sigmoid", distil),
+        batches or some_batches(),
         settings,
         accelerator=make_accelerator(Machine(device="cpu", threads=1), precision),
         seed=0,
@@ -204,15 +210,16 @@ def test_reports_add_up_what_happened_since_the_last(tiny: Path, tmp_path: Path,
     reports = [event for event in start(tmp_path, model, training()) if isinstance(event, Report)]
     assert [report.step for report in reports] == list(range(1, 9))
     first = reports[0]
-    counts = loss.counts.tolist()
+    counts = loss.counts[0].tolist()
     assert first.loss == pytest.approx(loss.total.item() / 8, rel=1e-4)
-    expected = {task.name: float(loss.parts[i]) / counts[i] for i, task in enumerate(TASKS) if counts[i]}
+    expected = {task.name: float(loss.parts[0, i]) / counts[i] for i, task in enumerate(TASKS) if counts[i]}
     assert first.parts == pytest.approx(expected, rel=1e-4)
     assert first.total == 8 and first.epoch == 1 / EPOCH and first.micro_batch == 8
     assert first.rows_per_second > 0 and first.seconds_left > 0 and reports[-1].seconds_left == 0
     assert first.padding == pytest.approx(batches[0].padding)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [(line["step"], line["loss"]) for line in lines] == [(report.step, report.loss) for report in reports]
+    assert first.mix is None and "lambda" not in lines[0]
 
 
 def test_a_quick_run_is_reported_once_at_its_end(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,9 +263,11 @@ def test_bf16_trains_weights_that_stay_fp32(tiny: Path, tmp_path: Path) -> None:
 # Going on ------------------------------------------------------------------------------------------------------------
 
 
-def cut_off(folder: Path, model: MultiTaskModel, settings: Training, step: int, evaluate: Any = None) -> None:
+def cut_off(
+    folder: Path, model: MultiTaskModel, settings: Training, step: int, evaluate: Any = None, **how: Any
+) -> None:
     """Train until a step is done but not yet saved, and walk away."""
-    for event in start(folder, model, settings, evaluate):
+    for event in start(folder, model, settings, evaluate, **how):
         if event.step == step:
             return
     raise AssertionError("it came to its end")
@@ -350,3 +359,86 @@ def test_pieces_made_small_by_lack_of_memory_stay_small_after_a_restart(
     reports = [event for event in start(tmp_path / "cut", again, settings) if isinstance(event, Report)]
     assert {report.micro_batch for report in reports} == {4}
     assert same(weights_of(again), weights_of(whole))
+
+
+# Teachers ------------------------------------------------------------------------------------------------------------
+
+
+def taught_batches(*, silent: str = "", gold: float | None = None) -> Batches:
+    """The usual rows with a teacher's word on most of them; none for the task `silent`, and gold as said."""
+    streams = []
+    for stream in some_batches().streams:
+        task, (tokens,) = TASKS[stream.task], stream.sources
+        random = np.random.default_rng(stream.task)
+        raw = random.normal(size=(len(tokens), task.outputs))
+        said = 3 + raw if task.kind == "regression" else raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
+        said[:: 1 if task.name == silent else 5] = np.nan
+        if gold is not None:
+            tokens.gold[~np.isnan(said[:, 0])] = gold
+        streams.append(replace(stream, teacher=said.astype(np.float32)))
+    return Batches(streams, batch=8, seed=0, window=2, pad=0)
+
+
+def learnt(folder: Path, tiny: Path, **how: Any) -> dict[str, torch.Tensor]:
+    model = some_model(tiny, dropout=0.1)
+    list(start(folder, model, training(steps=4), **how))
+    return weights_of(model)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "logits"])
+def test_with_all_weight_on_gold_the_weights_are_those_of_plain_training(loss: str, tiny: Path, tmp_path: Path) -> None:
+    distil = Distil.model_validate({"loss": loss, "temperature": 3, "anneal": 1})
+    plain = learnt(tmp_path / "plain", tiny)
+    assert same(learnt(tmp_path / "all", tiny, distil=distil, batches=taught_batches()), plain)
+    assert not same(learnt(tmp_path / "none", tiny, distil=Distil(), batches=taught_batches()), plain)
+    # A recipe without a word on teachers does not hear them.
+    assert same(learnt(tmp_path / "deaf", tiny, batches=taught_batches()), plain)
+
+
+def test_with_all_weight_on_teachers_the_weights_are_those_of_pure_distillation(tiny: Path, tmp_path: Path) -> None:
+    annealed = Distil.model_validate({"temperature": 2, "anneal": 0})
+    pure = Distil(temperature=2, hard=0, soft=1, anneal=None)
+    weights = learnt(tmp_path / "annealed", tiny, distil=annealed, batches=taught_batches())
+    assert same(weights, learnt(tmp_path / "pure", tiny, distil=pure, batches=taught_batches()))
+    # Other gold on the rows with a teacher is not noticed.
+    for gold in (1.0, float("nan")):
+        folder = tmp_path / str(gold)
+        assert same(weights, learnt(folder, tiny, distil=annealed, batches=taught_batches(gold=gold)))
+
+
+def test_reports_tell_hard_and_soft_parts_and_the_mix(tiny: Path, tmp_path: Path, talkative: None) -> None:
+    model, batches = some_model(tiny, dropout=0.0), taught_batches(silent="stars")
+    distil = Distil(hard=2, anneal=Anneal(shape="cosine"))
+    loss = Objective(TASKS, "sigmoid", distil)(model(batches[0]), batches[0])
+    settings = training(batch=8)
+    reports = [e for e in start(tmp_path, model, settings, distil=distil, batches=batches) if isinstance(e, Report)]
+    counts, sums = loss.counts.tolist(), loss.parts.tolist()
+    expected = {}
+    for index, task in enumerate(TASKS):
+        for kind, name in enumerate([task.name, f"{task.name}/hard", f"{task.name}/soft"]):
+            if counts[0][index] and (kind == 0 or counts[2][index]):
+                expected[name] = sums[kind][index] / counts[kind][index]
+    assert set(expected) == {"topic", "topic/hard", "topic/soft", "stars"}
+    assert reports[0].parts == pytest.approx(expected, rel=1e-4)
+    assert reports[0].loss == pytest.approx(loss.total.item() / 8, rel=1e-4)
+    assert [report.mix for report in reports] == [Anneal(shape="cosine").at(step / 8) for step in range(8)]
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["lambda"] for line in lines] == [report.mix for report in reports]
+    assert [line["parts"] for line in lines] == [report.parts for report in reports]
+
+
+def test_going_on_in_the_middle_of_annealing_ends_with_the_same_bits(
+    tiny: Path, tmp_path: Path, talkative: None
+) -> None:
+    settings = training(checkpoint="1 steps", steps=6)
+    how = {"distil": Distil(temperature=2, anneal=Anneal(shape="cosine")), "batches": taught_batches()}
+    whole = some_model(tiny)
+    list(start(tmp_path / "whole", whole, settings, **how))
+    log = (tmp_path / "whole" / "log.jsonl").read_text()
+    for step in (2, 4, 6):
+        folder = tmp_path / str(step)
+        cut_off(folder, some_model(tiny), settings, step, **how)
+        again = some_model(tiny, seed=9)
+        list(start(folder, again, settings, **how))
+        assert same(weights_of(again), weights_of(whole)), step
+        assert (folder / "log.jsonl").read_text() == log

@@ -14,7 +14,7 @@ from helpers import TASKS, liven, same, some_batches, some_model, weights_of
 from understill.data.batch import Batches
 from understill.errors import TrainingError, UserError
 from understill.models.multitask import MultiTaskModel
-from understill.recipe import Machine, Training
+from understill.schema import Anneal, Distil, Machine, Training
 from understill.train.device import make_accelerator
 from understill.train.loop import Step, Trouble, out_of_memory, steps, total_steps
 from understill.train.objective import Objective
@@ -35,6 +35,7 @@ def train(
     seed: int = 0,
     trouble: Trouble | None = None,
     see: Callable[[MultiTaskModel], None] | None = None,
+    objective: Objective | None = None,
 ) -> Iterator[Step]:
     """Train; `see` looks at the model after gradients are clipped and before each update."""
     accelerator = make_accelerator(Machine(device="cpu", threads=1), "fp32")
@@ -44,7 +45,7 @@ def train(
     trouble = trouble or Trouble(len(TASKS), torch.device("cpu"))
     return steps(
         prepared.train(),
-        Objective(TASKS, "sigmoid"),
+        objective or Objective(TASKS, "sigmoid"),
         batches or some_batches(),
         optimizer,
         accelerator,
@@ -80,9 +81,10 @@ def test_steps_say_what_was_done(tiny: Path) -> None:
     assert [step.rate for step in done] == [1e-3 * rate_factor(number, 3, settings) for number in range(3)]
     for number, step in enumerate(done):
         expected = torch.bincount(batches[number].task, minlength=3)
-        assert torch.equal(step.counts.long(), expected)
+        assert torch.equal(step.counts[0].long(), expected)
         assert step.rows == 8 == step.micro_batch
-        assert (step.parts > 0).tolist() == (expected > 0).tolist()
+        assert (step.parts[0] > 0).tolist() == (expected > 0).tolist()
+        assert step.mix is None
 
 
 def test_the_loss_of_the_first_step_is_that_of_the_fresh_model(tiny: Path) -> None:
@@ -96,7 +98,7 @@ def test_training_lowers_the_loss(tiny: Path) -> None:
     model = some_model(tiny, dropout=0.0)
     liven(model)
     done = list(train(model, training(steps=60, lr=1e-2), batches=some_batches(rows=8)))
-    first, last = (sum(float(step.parts.sum()) for step in part) for part in (done[:10], done[-10:]))
+    first, last = (sum(float(step.parts[0].sum()) for step in part) for part in (done[:10], done[-10:]))
     assert last < 0.5 * first
 
 
@@ -124,6 +126,18 @@ def test_every_step_draws_its_own_dropout(tiny: Path) -> None:
     model.encoder.register_forward_pre_hook(lambda *_: seeds.append(torch.initial_seed()))
     list(train(model, training(steps=6)))
     assert len(set(seeds)) == 6
+
+
+@pytest.mark.parametrize("micro", [8, 3])
+def test_annealing_goes_by_the_steps_already_done(micro: int, tiny: Path) -> None:
+    anneal = Anneal(start=0.25, end=0.75, shape="quadratic")
+    objective, seen = Objective(TASKS, "sigmoid", Distil(anneal=anneal)), []
+    objective.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[3]))
+    done = list(train(some_model(tiny), training(micro_batch=micro), objective=objective))
+    # The first step is all start; every piece of a step has the progress of that step.
+    pieces = -(-8 // micro)
+    assert seen == [progress for progress in (0.0, 0.25, 0.5, 0.75) for _ in range(pieces)]
+    assert [step.mix for step in done] == [anneal.at(progress) for progress in (0.0, 0.25, 0.5, 0.75)]
 
 
 # Accumulation, reduction, clipping -----------------------------------------------------------------------------------
@@ -303,8 +317,8 @@ def test_targets_are_checked_before_the_first_update(tiny: Path) -> None:
     accelerator = make_accelerator(Machine(device="cpu"), "fp32")
     prepared, optimizer = accelerator.prepare(model, make_optimizer(model, settings))
     batches = some_batches()
-    for sources in batches.tokens:
-        sources[0].gold[:] = 7.0
+    for stream in batches.streams:
+        stream.sources[0].gold[:] = 7.0
     objective, trouble = Objective(TASKS, "sigmoid"), Trouble(3, torch.device("cpu"))
     run = steps(prepared, objective, batches, optimizer, accelerator, settings, seed=0, start=0, trouble=trouble)
     with pytest.raises(TrainingError, match=r"gold 7\.0 is not one of its classes"):

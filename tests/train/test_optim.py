@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import MOOD, STARS, some_model
-from understill.recipe import Training
+from understill.schema import Training
 from understill.train.optim import make_optimizer, parameter_groups, rate_factor, set_rates
 
 LAYERED = ("bert", "roberta", "mpnet", "distilbert", "electra")

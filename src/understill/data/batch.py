@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understill.data.tokens import Tokens
-from understill.recipe import Sampling
+from understill.schema import Sampling
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
@@ -36,6 +36,9 @@ class Batch:
     gold: Tensor  # float32 [n], class index or score; NaN where there is none
     weight: Tensor  # float32 [n], weight of the row's loss
     row: Tensor  # int64 [n], row number within the task's data
+    teacher: (
+        Tensor  # float32 [n, W], what a teacher says of the row, W ≥ the task's outputs; NaN where none says anything
+    )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -72,10 +75,24 @@ class Batch:
         return torch.arange(self.ids.shape[1], device=self.ids.device)
 
 
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Rows that are drawn together: a task's labelled rows, or its unlabelled ones."""
+
+    task: int
+    sources: Sequence[Tokens]  # one, or two that hold both orders of the same rows' texts
+    rows: Ints | None = None  # only these rows; all, where none are given
+    teacher: Floats | None = None  # [all rows, the task's outputs], NaN where no teacher says anything
+    share: float = 0.0  # of the task's draws, where these are its unlabelled rows
+
+    def __len__(self) -> int:
+        return len(self.sources[0]) if self.rows is None else len(self.rows)
+
+
 class Rows(NamedTuple):
     """The rows of one step: what a batch is made of."""
 
-    task: Ints  # [n]
+    stream: Ints  # [n]
     source: Ints  # [n], which order of the two texts
     row: Ints  # [n]
     length: int  # they are padded to this
@@ -91,31 +108,38 @@ def sizes_up_to(max_length: int) -> tuple[int, ...]:
     return (*(size for size in PADDED if size < max_length), max_length) if max_length else PADDED
 
 
-def assemble(tokens: Sequence[Sequence[Tokens]], rows: Rows, weights: Floats, pad: int) -> Batch:
-    """Gather rows into one padded batch; `weights` are those of the tasks."""
+def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -> Batch:
+    """Gather rows into one padded batch; `weights` are those of the streams."""
     count = len(rows.row)
     ids = np.full((count, rows.length), pad, np.int64)
     lengths, second = np.empty(count, np.int64), np.empty(count, np.int64)
     gold = np.empty(count, np.float32)
-    groups = rows.task.astype(np.int64) * 2 + rows.source
+    width = max((stream.teacher.shape[1] for stream in streams if stream.teacher is not None), default=0)
+    teacher = np.full((count, width), np.nan, np.float32)
+    groups = rows.stream.astype(np.int64) * 2 + rows.source
     cells = np.arange(rows.length)
     for group in np.unique(groups):
         here = np.flatnonzero(groups == group)
-        source, row = tokens[group // 2][group % 2], rows.row[here]
+        stream, row = streams[group // 2], rows.row[here]
+        source = stream.sources[group % 2]
         start = np.asarray(source.offsets[row])
         length = np.asarray(source.offsets[row + 1]) - start
         full = cells < length[:, None]
         block = ids[here]
         block[full] = source.ids[(start[:, None] + cells)[full]]
         ids[here], lengths[here], second[here], gold[here] = block, length, source.second[row], source.gold[row]
+        if stream.teacher is not None:
+            teacher[here, : stream.teacher.shape[1]] = stream.teacher[row]
+    tasks = np.array([stream.task for stream in streams], np.int64)
     return Batch(
         ids=torch.from_numpy(ids),
         lengths=torch.from_numpy(lengths),
         second=torch.from_numpy(second),
-        task=torch.from_numpy(rows.task.astype(np.int64)),
+        task=torch.from_numpy(tasks[rows.stream]),
         gold=torch.from_numpy(gold),
-        weight=torch.from_numpy(weights[rows.task].astype(np.float32)),
+        weight=torch.from_numpy(weights[rows.stream].astype(np.float32)),
         row=torch.from_numpy(rows.row.astype(np.int64)),
+        teacher=torch.from_numpy(teacher),
     )
 
 
@@ -130,11 +154,11 @@ def in_order(
     pad = tokens.pad if pad is None else pad
     lengths = tokens.lengths
     order = np.argsort(-lengths, kind="stable")
-    tasks, weights = [[tokens]] * (task_index + 1), np.ones(task_index + 1)
+    streams, weights = [Stream(task_index, [tokens])], np.ones(1)
     for start in range(0, len(order), batch):
         row = order[start : start + batch]
-        rows = Rows(np.full(len(row), task_index), np.zeros_like(row), row, padded(int(lengths[row[0]]), sizes))
-        yield assemble(tasks, rows, weights, pad)
+        rows = Rows(np.zeros_like(row), np.zeros_like(row), row, padded(int(lengths[row[0]]), sizes))
+        yield assemble(streams, rows, weights, pad)
 
 
 def apportion(shares: Floats, total: int) -> NDArray[np.int64]:
@@ -155,19 +179,34 @@ def apportion(shares: Floats, total: int) -> NDArray[np.int64]:
 
 
 class Shares(NamedTuple):
-    """How an epoch is shared out among tasks, [tasks] each."""
+    """How an epoch is shared out among streams, [streams] each."""
 
-    mass: Floats  # the rows each task should count for
+    mass: Floats  # the rows each stream should count for
     copies: NDArray[np.int64] | None  # how often its set is taken; None where rows are drawn one by one
-    draws: NDArray[np.int64]  # the rows drawn of it: whole batches in all, or of each task in "one_task"
+    draws: NDArray[np.int64]  # the rows drawn of it: whole batches in all, or of each stream in "one_task"
 
 
-def shares(units: Ints, batch: int, mode: str, sampling: Sampling) -> Shares:
-    """Share an epoch out among tasks of so many rows, counting a row in both orders twice."""
-    mass = units.astype(np.float64) ** sampling.power
-    mass *= units.sum() / mass.sum()
-    copies = np.maximum(1, np.rint(mass / units)).astype(np.int64) if sampling.copies else None
-    wanted = mass if copies is None else (copies * units).astype(np.float64)
+class Part(NamedTuple):
+    """What decides a stream's share of an epoch."""
+
+    task: int
+    units: int  # rows, counted twice where both orders of their texts are drawn
+    share: float = 0.0  # of the task's draws, where these are its unlabelled rows
+
+
+def shares(parts: Sequence[Part], batch: int, mode: str, sampling: Sampling) -> Shares:
+    """Share an epoch out: to labelled rows ∝ their number to a power; unlabelled ones come on top of their task's."""
+    units = np.array([part.units for part in parts])
+    labelled = np.array([part.share == 0 for part in parts])
+    mass = np.where(labelled, units.astype(np.float64) ** sampling.power, 0.0)
+    mass *= units[labelled].sum() / mass.sum()
+    copies = np.where(labelled, np.maximum(1, np.rint(mass / units)), 0).astype(np.int64) if sampling.copies else None
+    wanted = mass.copy() if copies is None else (copies * units).astype(np.float64)
+    home = {part.task: place for place, part in enumerate(parts) if part.share == 0}
+    for place, part in enumerate(parts):
+        if part.share:
+            for amounts in (mass, wanted):
+                amounts[place] = amounts[home[part.task]] * part.share / (1 - part.share)
     batches = -(-round(float(wanted.sum())) // batch)
     if mode == "mixed":
         return Shares(mass, copies, apportion(wanted, batches * batch))
@@ -185,10 +224,11 @@ class _Plan(NamedTuple):
 class Batches:
     """The training batches of several tasks; the batch at a step is a pure function of seed and step.
 
-    A task is given as one `Tokens`, or as two that hold both orders of its texts; then its rows count twice, and
-    each order is drawn equally often. An epoch has N draws, the rows of all tasks together, rounded up to whole
-    batches, so every batch is full. Task t gets a share ∝ |D_t|^power of them. Its draws walk through permutations of
-    its rows, and the walk goes on where the epoch before ended, so that rows are seen equally often, give or take one.
+    A stream of rows is given as one `Tokens`, or as two that hold both orders of its texts; then its rows count twice,
+    and each order is drawn equally often. An epoch has N draws, the labelled rows of all tasks together, rounded up to
+    whole batches, so every batch is full. Task t gets a share ∝ |D_t|^power of them; unlabelled rows come on top. The
+    draws walk through permutations of a stream's rows, and the walk goes on where the epoch before ended, so that rows
+    are seen equally often, give or take one.
 
     With `copies` (as in the BAM authors' code) the target mass m_t = N·|D_t|^power / Σ|D|^power is met by whole
     copies and a weight: c_t = max(1, round(m_t / |D_t|)) copies of each set make up the epoch, and each row of the
@@ -200,7 +240,7 @@ class Batches:
 
     def __init__(
         self,
-        tokens: Sequence[Sequence[Tokens]],
+        streams: Sequence[Stream],
         *,
         batch: int,
         seed: int,
@@ -211,22 +251,35 @@ class Batches:
         weights: Sequence[float] | None = None,
         sizes: Sequence[int] | None = None,
     ) -> None:
-        for sources in tokens:
-            if not 1 <= len(sources) <= 2 or len({len(source) for source in sources}) != 1 or not len(sources[0]):
+        for stream in streams:
+            if (
+                not 1 <= len(stream.sources) <= 2
+                or len({len(source) for source in stream.sources}) != 1
+                or not len(stream)
+            ):
                 raise ValueError("a task needs rows, once or in both orders of the same rows")
         sampling = sampling or Sampling()
-        everything = [source for sources in tokens for source in sources]
-        self.tokens, self.batch, self.seed, self.mode = tokens, batch, seed, mode
+        everything = [source for stream in streams for source in stream.sources]
+        self.streams, self.batch, self.seed, self.mode = streams, batch, seed, mode
         self.pad = everything[0].pad if pad is None else pad
         self.window = window * batch  # in rows
         self.sizes = sizes_up_to(max(source.max_length for source in everything)) if sizes is None else tuple(sizes)
-        self._rows = np.array([len(sources[0]) for sources in tokens])
-        self._units = np.array([len(sources) for sources in tokens]) * self._rows
-        # A unit is a row in one order; those of all tasks are numbered through, and `_starts` says where each begins.
+        self._rows = np.array([len(stream) for stream in streams])
+        self._units = np.array([len(stream.sources) for stream in streams]) * self._rows
+        # A unit is a row in one order; those of all streams are numbered through, and `_starts` says where each begins.
         self._starts = np.concatenate([[0], np.cumsum(self._units)])
-        self._lengths = np.concatenate([source.lengths.astype(np.uint16) for source in everything])
-        mass, self.copies, self.draws = shares(self._units, batch, mode, sampling)
-        self.weights = np.ones(len(tokens)) if weights is None else np.array(weights, np.float64)
+        self._lengths = np.concatenate(
+            [
+                (source.lengths if stream.rows is None else source.lengths[stream.rows]).astype(np.uint16)
+                for stream in streams
+                for source in stream.sources
+            ]
+        )
+        parts = [
+            Part(stream.task, int(units), stream.share) for stream, units in zip(streams, self._units, strict=True)
+        ]
+        mass, self.copies, self.draws = shares(parts, batch, mode, sampling)
+        self.weights = np.array([1.0 if weights is None else weights[stream.task] for stream in streams], np.float64)
         if sampling.copies:
             self.weights = self.weights * (mass / mass.sum()) * self.draws.sum() / self.draws
         self._plans: dict[int, _Plan] = {}
@@ -237,7 +290,7 @@ class Batches:
         return int(self.draws.sum()) // self.batch
 
     def __getitem__(self, step: int) -> Batch:
-        return assemble(self.tokens, self.rows(step), self.weights, self.pad)
+        return assemble(self.streams, self.rows(step), self.weights, self.pad)
 
     def rows(self, step: int) -> Rows:
         """Return the rows of a step, which may be any from 0 on."""
@@ -246,9 +299,13 @@ class Batches:
         epoch, index = divmod(step, self.steps_per_epoch)
         plan = self._plan(epoch)
         units = plan.units[index].astype(np.int64)
-        task = np.searchsorted(self._starts, units, side="right") - 1
-        source, row = np.divmod(units - self._starts[task], self._rows[task])
-        return Rows(task, source, row, int(plan.length[index]))
+        stream = np.searchsorted(self._starts, units, side="right") - 1
+        source, row = np.divmod(units - self._starts[stream], self._rows[stream])
+        for number in np.unique(stream):
+            if (chosen := self.streams[number].rows) is not None:
+                here = stream == number
+                row[here] = chosen[row[here]]
+        return Rows(stream, source, row, int(plan.length[index]))
 
     def padding_share(self, first: int, last: int) -> float:
         """Return the share of padding among the cells of the steps from `first` up to, not including, `last`."""
@@ -270,29 +327,29 @@ class Batches:
         return plan
 
     def _mixed(self, epoch: int) -> _Plan:
-        units = np.concatenate([self._walk(task, epoch) for task in range(len(self.draws))])
+        units = np.concatenate([self._walk(stream, epoch) for stream in range(len(self.draws))])
         units = units[np.argsort(self._raw(_MIX, epoch, 0, len(units)), kind="stable")]
         units = self._by_length(units)
         window = np.arange(len(units)) // (self.window // self.batch)
         return self._measure(units[np.lexsort((self._raw(_ORDER, epoch, 0, len(units)), window))])
 
     def _one_task(self, epoch: int) -> _Plan:
-        units = np.concatenate([self._by_length(self._walk(task, epoch)) for task in range(len(self.draws))])
+        units = np.concatenate([self._by_length(self._walk(stream, epoch)) for stream in range(len(self.draws))])
         return self._measure(units[np.argsort(self._raw(_ORDER, epoch, 0, len(units)), kind="stable")])
 
-    def _walk(self, task: int, epoch: int) -> Ints:
-        """Return the units a task draws in an epoch: its next stretch through permutations of them."""
-        count, size = int(self.draws[task]), int(self._units[task])
+    def _walk(self, stream: int, epoch: int) -> Ints:
+        """Return the units drawn of a stream in an epoch: its next stretch through permutations of them."""
+        count, size = int(self.draws[stream]), int(self._units[stream])
         block = size * max(1, _BLOCK // size)
         position, end = epoch * count, (epoch + 1) * count
         parts: list[Ints] = []
         while position < end:
             number, first = divmod(position, block)
-            keys = self._raw(_PASS, task, number, block).reshape(-1, size)
+            keys = self._raw(_PASS, stream, number, block).reshape(-1, size)
             last = min(block, first + end - position)
             parts.append(np.argsort(keys, axis=1, kind="stable").reshape(-1)[first:last].astype(self._dtype))
             position += last - first
-        return np.concatenate(parts) + self._dtype(self._starts[task])
+        return np.concatenate(parts) + self._dtype(self._starts[stream])
 
     @property
     def _dtype(self) -> type[np.integer[Any]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from understill.data.check import Fault, as_label, as_score
 from understill.data.read import BadFile, File, Row, columns_of, data_file, read_rows, read_unquoted
-from understill.data.source import Part, Source, digest_file
-from understill.errors import UserError
+from understill.data.source import Part, Source, digest_file, without_gold
+from understill.errors import UserError, listed
 from understill.tasks import GLUE, Task
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,11 @@ def find(folder: Path, name: str) -> dict[str, Source]:
     """Return the splits of a GLUE task that a folder holds."""
     task = GLUE[name].task
     return {split: _source(files, task) for split, files in find_files(folder, name).items()}
+
+
+def texts_of(files: Sequence[File], task: Task) -> Source:
+    """Take the texts of files alone, by any of the names their columns have in GLUE; no label is read."""
+    return _source(files, replace(task, label=None))
 
 
 def find_files(folder: Path, name: str) -> dict[str, list[File]]:
@@ -104,7 +110,7 @@ def _source(files: Sequence[File], task: Task) -> Source:
 
 def _rows(file: File, task: Task) -> Iterator[Row]:
     """Yield (text, [text,] gold) with labels by name."""
-    rows = _parquet(file, task) if file.format == "parquet" else _tsv(file, task)
+    rows = _tsv(file, task) if file.format == "tsv" else _table(file, task)
     empty = True
     for row in rows:
         empty = False
@@ -126,40 +132,40 @@ def _gold(value: Any, task: Task) -> Any:
     return {str(number): name for number, name in enumerate(task.labels)}.get(label, label)
 
 
-def _columns(file: File, header: Sequence[str], task: Task) -> list[int | None]:
-    """Find the text columns and the label in a header; the label may be absent."""
+def _columns(file: File, header: Sequence[str], task: Task) -> tuple[list[int], int | None]:
+    """Find the text columns and the label in a header; the label may be absent, or not wanted."""
     names = [name.strip().lower() for name in header]
-    places: list[int | None] = []
+    texts: list[int] = []
     if task.pair:
         for pair in TEXTS:
             if all(name in names for name in pair):
-                places = [names.index(name) for name in pair]
+                texts = [names.index(name) for name in pair]
                 break
     else:
-        places += [names.index(name) for name in ("sentence", "sentence1") if name in names][:1]
-    if not places:
+        texts += [names.index(name) for name in ("sentence", "sentence1") if name in names][:1]
+    if not texts:
         what = f"not a file of {task.name}; its columns are: {', '.join(header[:20])}"
-        raise BadFile(str(file.path), what, "fetch the data again")
-    gold = [names.index(name) for name in LABELS if name in names]
-    return [*places, gold[0] if gold else None]
+        raise BadFile(str(file.path), what, f"fetch the data again, or call its texts {listed(task.text, 'and')}")
+    gold = [names.index(name) for name in LABELS if name in names and task.label]
+    return texts, gold[0] if gold else None
 
 
-def _parquet(file: File, task: Task) -> Iterator[Row]:
+def _table(file: File, task: Task) -> Iterator[Row]:
     header = columns_of(file)
-    places = _columns(file, header, task)
-    absent = "" if places[-1] is not None else "label"
-    yield from read_rows(file, [absent if place is None else header[place] for place in places], [absent])
+    texts, gold = _columns(file, header, task)
+    names = [header[place] for place in texts]
+    yield from without_gold(read_rows(file, names)) if gold is None else read_rows(file, [*names, header[gold]])
 
 
 def _tsv(file: File, task: Task) -> Iterator[Row]:
-    lines = read_unquoted(file, _cola_header(file, task))
-    _, header = next(lines)
-    places = _columns(file, header, task)
-    last = max(place for place in places if place is not None)
+    lines = read_unquoted(file, _cola_header(file))
+    _, header = next(lines, (0, []))
+    texts, gold = _columns(file, header, task)
+    last = max(*texts, -1 if gold is None else gold)
     broken = 0
     for number, cells in lines:
         if len(cells) == len(header) or (len(cells) > last and len(cells) > len(header)):
-            yield Row(number, tuple([None if place is None else cells[place] for place in places]))
+            yield Row(number, (*[cells[place] for place in texts], None if gold is None else cells[gold]))
         elif task.name == "qqp":
             # The official file breaks some questions over two lines; the official count leaves them out.
             broken += 1
@@ -169,12 +175,10 @@ def _tsv(file: File, task: Task) -> Iterator[Row]:
         log.warning("%s: %s broken lines left out, as the official count does", file.path, f"{broken:,}")
 
 
-def _cola_header(file: File, task: Task) -> Sequence[str] | None:
-    """Return CoLA's column names where the file itself does not give them."""
-    if task.name != "cola":
-        return None
-    _, first = next(read_unquoted(file))
-    return None if "sentence" in [cell.strip().lower() for cell in first] else COLA
+def _cola_header(file: File) -> Sequence[str] | None:
+    """Return CoLA's column names where a file begins as its files do, which have none."""
+    _, first = next(read_unquoted(file), (0, []))
+    return COLA if len(first) == len(COLA) and first[1] in ("0", "1") else None
 
 
 def verify_counts(folder: Path) -> list[Count]:

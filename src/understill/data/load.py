@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from understill.data import glue
 from understill.data.check import BadRows
 from understill.data.normal import Plan, Progress, normalise
 from understill.data.read import BadFile, find_files
-from understill.data.source import Source, from_demo, from_files
+from understill.data.source import Source, from_demo, from_files, texts_of
 from understill.data.taskdata import TaskData, overlap
 from understill.errors import Problem, UserError, nearest
-from understill.recipe import Recipe, TaskSpec
+from understill.recipe import Recipe
+from understill.schema import TaskSpec
 from understill.tasks import GLUE, METRICS, Task
 
 log = logging.getLogger(__name__)
@@ -26,11 +27,12 @@ HOLD_OUT = 0.1
 
 @dataclass(frozen=True)
 class LoadedTask:
-    """A task with its labels known, its splits, and how many rows of each dev split are also in train."""
+    """A task with its labels known, its splits, and how many rows of them are also elsewhere."""
 
     task: Task
     splits: dict[str, TaskData]
-    overlap: dict[str, int]
+    overlap: dict[str, int]  # rows of each dev split that are also in train
+    foreseen: dict[str, int] = field(default_factory=dict)  # rows of dev and test that are also in unlabelled
 
 
 def load_tasks(recipe: Recipe, cache: Path, progress: Progress | None = None) -> dict[str, LoadedTask]:
@@ -53,16 +55,21 @@ def read_tasks(
 
 def _loaded(splits: dict[str, TaskData]) -> LoadedTask:
     task = next(iter(splits.values())).task
-    shared: dict[str, int] = {}
-    if "train" in splits:
-        for name, data in splits.items():
-            if name.startswith("dev"):
-                shared[name] = overlap(splits["train"], data)
-                if shared[name]:
-                    counts = f"{shared[name]:,} of {data.rows:,}"
-                    what = "rows are also in train, which flatters its scores"
-                    log.warning("%s/%s: %s %s", task.name, name, counts, what)
-    return LoadedTask(task, splits, shared)
+    shared = _shared(splits, "train", ("dev",), "which flatters its scores")
+    foreseen = _shared(splits, "unlabelled", ("dev", "test"), "without labels, which may still flatter its scores")
+    return LoadedTask(task, splits, shared, foreseen)
+
+
+def _shared(splits: dict[str, TaskData], where: str, kinds: tuple[str, ...], remark: str) -> dict[str, int]:
+    """Count the rows of splits of some kinds that another split has too, and warn about them."""
+    if where not in splits:
+        return {}
+    shared = {name: overlap(splits[where], data) for name, data in splits.items() if name.startswith(kinds)}
+    for name, count in shared.items():
+        if count:
+            counts = f"{count:,} of {splits[name].rows:,}"
+            log.warning("%s/%s: %s rows are also in %s, %s", splits[name].task.name, name, counts, where, remark)
+    return shared
 
 
 @contextmanager
@@ -109,8 +116,16 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
         if names:
             with _collecting(problems):
                 splits[split] = make(names, task, split == "test")
+    if names := _unlabelled(spec, recipe):
+        with _collecting(problems):
+            splits["unlabelled"] = texts_of(find_files(names, recipe.roots()), task)
     share = spec.dev if isinstance(spec.dev, float) else HOLD_OUT
     return Plan(task, splits, None if wanted.get("dev") else share, spec.rows)
+
+
+def _unlabelled(spec: TaskSpec, recipe: Recipe) -> tuple[str, ...]:
+    """Name the files of texts that only teachers label; none where the student takes no share of them."""
+    return spec.unlabelled if recipe.teachers and recipe.student.unlabelled != 0 else ()
 
 
 def _file_source(recipe: Recipe) -> Callable[[tuple[str, ...], Task, bool], Source]:
@@ -152,6 +167,10 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
         if task.kind == "ranking":
             raise _no_ranking(name)
         splits = {split: from_demo(task, split, rows, seed) for split in ("train", "dev", "test")}
+        if names := _unlabelled(spec, recipe):
+            splits["unlabelled"] = texts_of(find_files(names, recipe.roots()), task)
+        elif recipe.teachers and recipe.student.unlabelled:
+            splits["unlabelled"] = from_demo(task, "unlabelled", rows, seed)
         return Plan(_changed(task, spec), splits, rows=spec.rows)
     if recipe.data.glue is not None and name in GLUE:
         return _glue(name, spec, recipe, recipe.data.glue)
@@ -171,12 +190,17 @@ def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> Plan:
     task = GLUE[name].task
     if task.head != name and task.head not in recipe.tasks:
         raise BadFile(f"tasks.{name}", f"{name} is answered by the head of {task.head}", f"add {task.head} to tasks")
+    if task.head != name and spec.unlabelled:
+        fix = f"give these texts to {task.head}"
+        raise BadFile(f"tasks.{name}.unlabelled", f"{name} is only scored, never trained on", fix)
     task = _changed(task, spec)
     splits = glue.find(folder, name)
     for split in GLUE[name].counts:
         if split in ("train", "dev") and split not in splits:
             wanted = f"{GLUE[name].folder}/{split}.parquet or .tsv"
             raise BadFile(f"tasks.{name}", f"{folder} has no {split} data of {name}", f"put {wanted} there")
+    if names := _unlabelled(spec, recipe):
+        splits["unlabelled"] = glue.texts_of(find_files(names, (*recipe.roots(), folder)), task)
     return Plan(task, splits, rows=spec.rows, empty_text=True)
 
 

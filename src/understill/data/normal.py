@@ -190,6 +190,9 @@ def _filled(task: Task, found: dict[str, Any]) -> Task:
 
 def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
     """Return everything that determines the content of one split; `task` has the labels that train has shown."""
+    if split == "unlabelled":  # no label is read there, whatever labels there are
+        task = replace(task, label=None, labels=())
+    limits = None if split == "unlabelled" else plan.task.range
     return {
         "format": FORMAT,
         "task": task.name,
@@ -197,7 +200,7 @@ def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
         "text": list(task.text),
         "label": task.label,
         "labels": list(task.labels),
-        "range": list(plan.task.range) if plan.task.range else None,
+        "range": list(limits) if limits else None,
         "source": plan.splits[split].identity(),
         "hold_out": plan.hold_out if split == "train" else None,
         "rows": plan.rows if split == "train" else None,

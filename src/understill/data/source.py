@@ -36,14 +36,31 @@ def from_files(files: Sequence[File], task: Task, gold_optional: bool) -> Source
     columns = [*task.text, task.label or "label"]
     optional = columns[-1:] if gold_optional else ()
 
-    def identity() -> Any:
-        return [[file.format, file.codec or "", digest_file(file.path)] for file in files]
-
     def parts() -> Iterator[Part]:
         for file in files:
             yield file.place, read_rows(file, columns, optional)
 
-    return Source(identity, parts)
+    return Source(lambda: _identity(files), parts)
+
+
+def texts_of(files: Sequence[File], task: Task) -> Source:
+    """Take the texts of the user's files alone; a label that stands beside them is never read."""
+
+    def parts() -> Iterator[Part]:
+        for file in files:
+            yield file.place, without_gold(read_rows(file, task.text))
+
+    return Source(lambda: _identity(files), parts)
+
+
+def _identity(files: Sequence[File]) -> Any:
+    return [[file.format, file.codec or "", digest_file(file.path)] for file in files]
+
+
+def without_gold(rows: Iterator[Row]) -> Iterator[Row]:
+    """Put the place of a label, empty, after texts that were read alone."""
+    for row in rows:
+        yield row if row.fault else Row(row.number, (*row.values, None))
 
 
 def from_demo(task: Task, split: str, rows: int, seed: int) -> Source:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +14,29 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
+from torch import Tensor, nn
 
-from understill.data.batch import in_order
+from understill.data.batch import Batch, in_order
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens
 from understill.models.heads import to_scores
-from understill.models.multitask import MultiTaskModel
+from understill.schema import HeadsSpec
 from understill.tasks import Task
+
+
+class Network(Protocol):
+    """What can be run over tokens: an understill model, or a classifier made elsewhere."""
+
+    spec: HeadsSpec  # says how a regression head's outputs become scores
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the logits of every task for every row, [n, columns]."""
+
+    def columns(self, task: str) -> slice:
+        """Return where a task's outputs stand."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Return the weights; the rows go where they are."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +68,17 @@ class Predictions:
 
 
 @torch.inference_mode()
-def predict_all(model: MultiTaskModel, tokens: Tokens, tasks: Sequence[Task], batch: int) -> dict[str, Predictions]:
-    """Run a model over tokens once, longest rows together, and give each task's logits in the rows' order."""
+def predict_all(
+    model: Network,
+    tokens: Tokens,
+    tasks: Sequence[Task],
+    batch: int,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Predictions]:
+    """Run a model over tokens once, longest rows together, and give each task's logits in the rows' order.
+
+    `progress` is told how many rows were done since it was last called.
+    """
     columns = {task.name: model.columns(task.head) for task in tasks}
     device = next(model.parameters()).device
     out = {name: np.empty((len(tokens), span.stop - span.start), dtype=np.float32) for name, span in columns.items()}
@@ -65,10 +91,12 @@ def predict_all(model: MultiTaskModel, tokens: Tokens, tasks: Sequence[Task], ba
             if task.kind == "regression":
                 own = to_scores(own, task, model.spec.regression)
             out[task.name][rows] = own.cpu().numpy()
+        if progress:
+            progress(len(rows))
     return {task.name: Predictions(task, out[task.name]) for task in tasks}
 
 
-def predict(model: MultiTaskModel, tokens: Tokens, task: Task, batch: int) -> Predictions:
+def predict(model: Network, tokens: Tokens, task: Task, batch: int) -> Predictions:
     """Return one task's predictions."""
     return predict_all(model, tokens, [task], batch)[task.name]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,7 @@ from understill.data.batch import Batch
 from understill.disk import file_digest
 from understill.errors import UserError, nearest
 from understill.models import assets
-from understill.recipe import EncoderSpec
+from understill.schema import EncoderSpec
 
 log = logging.getLogger(__name__)
 hub_logging.disable_progress_bar()
@@ -146,14 +148,14 @@ def load_encoder(spec: EncoderSpec, source: str | None = None) -> Encoder:
     """Load the pretrained network of a recipe; safetensors only, and no code from the model's folder."""
     place = source or resolve(spec.name)
     config = load_config(spec.name, place)
-    changes = _dropout_changes(spec.name, config, spec.dropout) if spec.dropout is not None else {}
+    changes = dropout_changes(spec.name, config, spec.dropout) if spec.dropout is not None else {}
     network = _network(spec.name, place, config, changes)
     if getattr(network.config, "is_encoder_decoder", False) or not hasattr(network.config, "hidden_size"):
         raise UserError(
             f"encoder {spec.name}: a {network.config.model_type} model is not a text encoder of the BERT family"
         )
     _refuse_longer(spec.name, network.config, {"encoder.max_length": spec.max_length})
-    return Encoder(network, spec.pooling)
+    return _cut(spec, Encoder(network, spec.pooling))
 
 
 def check_lengths(name: str, source: str, lengths: Mapping[str, int]) -> None:
@@ -166,6 +168,66 @@ def _refuse_longer(name: str, config: PreTrainedConfig, lengths: Mapping[str, in
     for place, length in lengths.items():
         if limit is not None and length > limit:
             raise UserError(f"{place} {length} is more than {name} can read ({limit})")
+
+
+def check_layers(spec: EncoderSpec, source: str) -> None:
+    """Refuse to keep more layers than an encoder has; only its config is loaded."""
+    _refuse_deeper(spec, load_config(spec.name, source))
+
+
+def _refuse_deeper(spec: EncoderSpec, config: PreTrainedConfig) -> None:
+    total = getattr(config, "num_hidden_layers", 0)
+    if spec.layers is not None and spec.layers > total:
+        raise UserError(f"encoder.layers {spec.layers} is more than {spec.name} has ({total})")
+
+
+def kept_layers(total: int, count: int, pick: str) -> list[int]:
+    """Say which layers are kept, counted from 0: the bottom ones, or evenly spaced ones with the first and the last.
+
+    Spaced layer i is round(i·(total − 1) / (count − 1)), where a tie goes to the even number, as Python rounds: three
+    of six are 0, 2 and 5. A single one is the first, which is what the layers above it would build on.
+    """
+    if pick == "first" or count == 1:
+        return list(range(count))
+    return [round(index * (total - 1) / (count - 1)) for index in range(count)]
+
+
+def _cut(spec: EncoderSpec, encoder: Encoder) -> Encoder:
+    """Return the encoder with as many layers as are wanted, built anew so that none remembers its old place."""
+    config = copy.deepcopy(encoder.config)
+    _refuse_deeper(spec, config)
+    if spec.layers is None or spec.layers == config.num_hidden_layers:
+        return encoder
+    kept = kept_layers(config.num_hidden_layers, spec.layers, spec.pick)
+    weights = _of_layers(spec.name, encoder, kept)
+    config.num_hidden_layers = len(kept)
+    if getattr(config, "layer_types", None):  # architectures whose layers differ list what each is
+        config.layer_types = [config.layer_types[number] for number in kept]
+    smaller = build_encoder(config, encoder.pooling)
+    smaller.load_state_dict(weights)
+    return smaller
+
+
+def _of_layers(name: str, encoder: Encoder, kept: list[int]) -> dict[str, Tensor]:
+    """Return the weights of the kept layers under their new numbers, and those outside the layers."""
+    weights, total = encoder.state_dict(), encoder.config.num_hidden_layers
+    groups = getattr(encoder.config, "num_hidden_groups", None)
+    if groups == 1:  # ALBERT's layers are one layer, gone through again and again
+        return weights
+    stacks = [key for key, part in encoder.named_modules() if isinstance(part, nn.ModuleList) and len(part) == total]
+    if groups or len(stacks) != 1:
+        raise UserError(
+            f"encoder.layers: {name} has no single stack of layers ({encoder.config.model_type}); leave it out"
+        )
+    numbered = re.compile(rf"({re.escape(stacks[0])}\.)(\d+)(\..+)")
+    renamed = {}
+    for key, value in weights.items():
+        match = numbered.fullmatch(key)
+        if match is None:
+            renamed[key] = value
+        elif int(match[2]) in kept:
+            renamed[f"{match[1]}{kept.index(int(match[2]))}{match[3]}"] = value
+    return renamed
 
 
 def readable(config: PreTrainedConfig) -> int | None:
@@ -238,7 +300,7 @@ def build_encoder(config: PreTrainedConfig, pooling: str) -> Encoder:
     return Encoder(AutoModel.from_config(config), pooling)
 
 
-def _dropout_changes(name: str, config: PreTrainedConfig, rate: float) -> dict[str, float]:
+def dropout_changes(name: str, config: PreTrainedConfig, rate: float) -> dict[str, float]:
     """Name the dropout settings of an architecture, attention included."""
     inside = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
     changes = {key: rate for key in (*inside, "embedding_dropout", "mlp_dropout") if hasattr(config, key)}

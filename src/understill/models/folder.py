@@ -19,7 +19,7 @@ from understill.disk import sync, sync_folder
 from understill.errors import UserError
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.multitask import MultiTaskModel
-from understill.recipe import HeadsSpec
+from understill.schema import HeadsSpec
 from understill.tasks import Task
 
 FORMAT = 1
@@ -134,14 +134,14 @@ def load_model(folder: Path) -> ModelFolder:
 
 
 def find_model(path: Path) -> Path:
-    """Return the model folder meant by a path: the folder itself, or the only model of a run folder."""
+    """Return the model folder meant by a path: the folder itself, or the student or only model of a run folder."""
     models = path / "models"
     if (path / MANIFEST).exists() or not models.is_dir():
         _manifest(path)
         return path
     names = sorted(entry.name for entry in models.iterdir())
-    if len(names) == 1:
-        return models / names[0]
+    if len(names) == 1 or "student" in names:  # a student is what a run is made for; the others taught it
+        return models / ("student" if "student" in names else names[0])
     if not names:
         raise UserError(f"{path} holds no model yet; run its recipe to the end")
     raise UserError(f"{path} holds several models; give one of them: {', '.join(str(models / name) for name in names)}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from understill.data.batch import Batch
-from understill.models.encoder import Encoder, load_encoder
+from understill.errors import UserError
+from understill.models.encoder import Encoder, build_encoder, dropout_changes, load_encoder
 from understill.models.heads import Heads
-from understill.recipe import EncoderSpec, HeadsSpec
+from understill.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 
@@ -48,3 +50,43 @@ def new_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MultiTaskModel(load_encoder(encoder, source), tasks, heads)
+
+
+def continued(
+    parent: MultiTaskModel, tasks: Sequence[Task], heads: HeadsSpec, dropout: float | None = None
+) -> MultiTaskModel:
+    """Return a new model that starts where another stands: copies of its encoder and of these tasks' heads.
+
+    Tasks are joined by name, and a task's outputs by the names of its labels. `dropout` is that inside the encoder.
+    """
+    config = copy.deepcopy(parent.encoder.config)
+    changes = dropout_changes("the model", config, dropout) if dropout is not None else {}
+    for key, value in changes.items():
+        setattr(config, key, value)
+    with torch.random.fork_rng(devices=[]):
+        model = MultiTaskModel(build_encoder(config, parent.encoder.pooling), tasks, heads)
+    model.encoder.load_state_dict(parent.encoder.state_dict())
+    for head, task in zip(model.heads.tasks, tasks, strict=True):
+        place = _place(parent, task, heads)
+        weights = parent.heads.tasks[place].state_dict()
+        if task.labels:
+            order = [parent.tasks[place].labels.index(label) for label in task.labels]
+            weights |= {key: weights[key][order] for key in ("out.weight", "out.bias")}
+        head.load_state_dict(weights)
+    return model
+
+
+def _place(parent: MultiTaskModel, task: Task, heads: HeadsSpec) -> int:
+    """Return the number of the head that answers a task, when it means the same by its outputs."""
+    names = [each.name for each in parent.tasks]
+    if task.name not in names:
+        raise UserError(f"the model has no head for {task.name}; it answers {', '.join(names)}")
+    place = names.index(task.name)
+    known = parent.tasks[place]
+    if (known.kind, sorted(known.labels), known.range) != (task.kind, sorted(task.labels), task.range):
+        raise UserError(f"task {task.name} has other labels or another range than the model was trained with")
+    if task.kind == "regression" and heads.regression != parent.spec.regression:
+        raise UserError(
+            f"task {task.name}: heads.regression is {heads.regression}, the model's {parent.spec.regression}"
+        )
+    return place

@@ -1,24 +1,32 @@
 """The pipeline: stages that read files and write a folder named by the fingerprint of what went in."""
 
 from understill.models.folder import find_model
-from understill.pipeline.planning import ModelPlan, Plan, make_plan, max_length, pick_models, read_data
+from understill.pipeline.keeping import Kept, Waste, clean, list_runs
+from understill.pipeline.plan import ModelPlan, Plan, TargetsPlan, max_length, parts_of
+from understill.pipeline.planning import make_plan, pick_models, read_data
 from understill.pipeline.running import Run, run
 from understill.pipeline.scoring import evaluate, load_predictor
 from understill.pipeline.teaching import TrainedModel, teach
 from understill.pipeline.tokenising import Tokeniser, make_batches
 
 __all__ = [
+    "Kept",
     "ModelPlan",
     "Plan",
     "Run",
+    "TargetsPlan",
     "Tokeniser",
     "TrainedModel",
+    "Waste",
+    "clean",
     "evaluate",
     "find_model",
+    "list_runs",
     "load_predictor",
     "make_batches",
     "make_plan",
     "max_length",
+    "parts_of",
     "pick_models",
     "read_data",
     "run",

@@ -1,61 +1,45 @@
-"""The plan: what a recipe comes to on this machine, checked before any training."""
+"""Planning: what a recipe comes to on this machine, checked before any training."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from errno import EEXIST, ENOTDIR
 from pathlib import Path
 from typing import Any
 
 from understill.data.load import LoadedTask, load_tasks, read_tasks
 from understill.data.load import resolve as resolve_tasks
+from understill.data.read import find_files
 from understill.errors import Collector, UserError, nearest
 from understill.events import Reading, Watch, silent
-from understill.models.encoder import check_lengths, identity, resolve
+from understill.models.encoder import check_layers, check_lengths, identity, resolve
+from understill.pipeline.plan import (
+    Fold,
+    Lessons,
+    ModelPlan,
+    Plan,
+    Role,
+    Start,
+    TargetsPlan,
+    TeacherPlan,
+    cache_folder,
+    max_length,
+    parts_of,
+    steps_of,
+)
 from understill.recipe import Recipe, fingerprint
+from understill.schema import EncoderSpec, Settings, TeacherSpec, over
+from understill.targets.checkpoint import checkpoint_digest, locate
+from understill.targets.predictions import predictions_digest
 from understill.tasks import Task
 from understill.train.device import check_trackers, pick_device, pick_precision
 
 #: Goes up whenever the same recipe would train to another result.
-TRAINING_VERSION = 1
-
-
-@dataclass(frozen=True)
-class ModelPlan:
-    """One model that a recipe asks for."""
-
-    name: str
-    tasks: tuple[Task, ...]  # those with a head of their own
-    scored: tuple[LoadedTask, ...]  # those whose dev sets it is scored on, diagnostic sets included
-    fingerprint: str
-    folder: Path
-
-    @property
-    def done(self) -> bool:
-        """Whether it was trained before, to the end."""
-        return (self.folder / "done.json").exists()
-
-    @property
-    def started(self) -> bool:
-        """Whether a checkpoint is there to go on from."""
-        return any((self.folder / "work").glob("checkpoint-*"))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a recipe comes to on this machine."""
-
-    recipe: Recipe
-    loaded: Mapping[str, LoadedTask]
-    models: tuple[ModelPlan, ...]
-    encoder: str  # what the loaders take: a folder or a hub id
-
-
-def cache_folder(recipe: Recipe) -> Path:
-    """Return where data and tokens are kept between runs."""
-    return recipe.output.path / "cache"
+TRAINING_VERSION = 2
+#: The share of unlabelled rows where a task names such files and the recipe names no share.
+UNLABELLED = 0.5
 
 
 def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
@@ -65,16 +49,24 @@ def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
 
 
 def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
-    """Check what is quickly checked, all of it at once, then read all data, and say which models are to be trained."""
+    """Check what is quickly checked, all of it at once, then read all data, and say what is to be done."""
     found = Collector()
     with found:
         writable(recipe.output.path)
     with found:
-        pick_precision(recipe.training.precision, pick_device(recipe.machine))
-    with found:
         check_trackers(recipe.output.trackers)
-    with found:
-        encoder = find_encoder(recipe)
+    found_encoders: dict[EncoderSpec, str] = {}
+    for settings in _all_settings(recipe):
+        with found:
+            pick_precision(settings.training.precision, pick_device(recipe.machine))
+        if settings.encoder.name not in _own_names(recipe) and settings.encoder not in found_encoders:
+            with found:
+                found_encoders[settings.encoder] = find_encoder(recipe, settings.encoder)
+    outside: dict[str, tuple[str, str]] = {}
+    for teacher in recipe.teachers:
+        if not teacher.trained:
+            with found:
+                outside[str(teacher.name)] = _find_teacher(recipe, teacher)
     with found:
         tasks = resolve_tasks(recipe)
     found.raise_if_any()
@@ -82,63 +74,252 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     loaded = read_tasks(tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
     # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
     loaded = {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
-    own = [name for name, task in loaded.items() if task.task.head == name]
-    groups = {"multi": own} if recipe.models == "together" else {name: [name] for name in own}
-    about = identity(encoder)
-    models = tuple(
-        _plan_model(recipe, name, [loaded[key] for key in keys], loaded, about) for name, keys in groups.items()
-    )
-    return Plan(recipe, loaded, models, encoder)
+    return Plan(recipe, loaded, _Planner(recipe, loaded, found_encoders, outside).models())
 
 
-def find_encoder(recipe: Recipe) -> str:
-    """Return what the loaders take for a recipe's encoder, when it can read as many tokens as are asked for."""
-    there = recipe.find(recipe.encoder.name)
-    encoder = resolve(str(there) if there.is_dir() else recipe.encoder.name)
-    own_lengths = {f"tasks.{name}.max_length": spec.max_length for name, spec in recipe.tasks.items()}
+def _all_settings(recipe: Recipe) -> list[Settings]:
+    parts = [*(teacher for teacher in recipe.teachers if teacher.trained), recipe.student]
+    return [recipe.settings(part) for part in parts]
+
+
+def _own_names(recipe: Recipe) -> set[str]:
+    """Name the teachers that an encoder may be cut out of."""
+    return {str(teacher.name) for teacher in recipe.teachers if teacher.trained}
+
+
+def find_encoder(recipe: Recipe, spec: EncoderSpec) -> str:
+    """Return what the loaders take for an encoder, when it can read as many tokens as are asked for."""
+    there = recipe.find(spec.name)
+    encoder = resolve(str(there) if there.is_dir() else spec.name)
+    own_lengths = {f"tasks.{name}.max_length": task.max_length for name, task in recipe.tasks.items()}
     lengths = {place: length for place, length in own_lengths.items() if length}
-    check_lengths(recipe.encoder.name, encoder, {"encoder.max_length": recipe.encoder.max_length, **lengths})
+    check_lengths(spec.name, encoder, {"encoder.max_length": spec.max_length, **lengths})
+    check_layers(spec, encoder)
     return encoder
 
 
-def max_length(recipe: Recipe, task: str) -> int:
-    """Return how many tokens of a task's rows are read."""
-    return recipe.tasks[task].max_length or recipe.encoder.max_length
+def _find_teacher(recipe: Recipe, spec: TeacherSpec) -> tuple[str, str]:
+    """Return where a teacher that is not trained here lies, and the digest of what it says."""
+    if spec.checkpoint is None:
+        return "", predictions_digest(find_files(spec.predictions, recipe.roots()), spec.labels, spec.values)
+    there = recipe.find(spec.checkpoint)
+    try:
+        place = locate(str(there) if there.is_dir() else spec.checkpoint)
+    except UserError as error:
+        raise UserError(f"teacher {spec.name}: {str(error).removeprefix('encoder ')}") from None
+    return place, checkpoint_digest(place, spec.labels, spec.max_length)
 
 
-def _plan_model(
-    recipe: Recipe, name: str, mine: list[LoadedTask], loaded: Mapping[str, LoadedTask], about: Mapping[str, Any]
-) -> ModelPlan:
-    names = {task.task.name for task in mine}
-    scored = tuple(task for task in loaded.values() if task.task.head in names)
-    settings = recipe.training.model_dump(mode="json", exclude={"checkpoint"})
-    settings["precision"] = pick_precision(recipe.training.precision, pick_device(recipe.machine))
-    print_of = fingerprint(
-        {
+class _Planner:
+    """Lays out the models of a recipe, from the teachers to the fine-tuned students."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        loaded: Mapping[str, LoadedTask],
+        encoders: Mapping[EncoderSpec, str],
+        outside: Mapping[str, tuple[str, str]],
+    ) -> None:
+        self.recipe, self.loaded, self.encoders, self.outside = recipe, loaded, encoders, outside
+        self.artifacts = recipe.output.path / "artifacts"
+        self.own = [name for name, task in loaded.items() if task.task.head == name]
+        self.identities = {place: identity(place) for place in dict.fromkeys(encoders.values())}
+        self.teachers: dict[str, list[TeacherPlan]] = {name: [] for name in self.own}
+        self.trained: dict[str, list[ModelPlan]] = {}  # by teacher
+
+    def models(self) -> tuple[ModelPlan, ...]:
+        """Return every model, in the order of training."""
+        for spec in self.recipe.teachers:
+            self._add_teacher(spec)
+        models = [model for models in self.trained.values() for model in models]
+        groups = {"": self.own} if self.recipe.together else {f"-{name}": [name] for name in self.own}
+        for suffix, keys in groups.items():
+            models += self._students(suffix, keys)
+        return tuple(models)
+
+    # Teachers ---------------------------------------------------------------------------------------------------------
+
+    def _add_teacher(self, spec: TeacherSpec) -> None:
+        for name in spec.tasks:
+            if name not in self.own:
+                raise UserError(f"teacher {spec.name}: {name} is answered by another task's head; leave it out")
+        keys = [name for name in self.own if not spec.tasks or name in spec.tasks]
+        if not spec.trained:
+            place, digest = self.outside[str(spec.name)]
+            for key in keys:
+                self._add(str(spec.name), key, spec, digest, (), place)
+            return
+        settings = self.recipe.settings(spec)
+        groups = {"": keys} if spec.models == "together" else {f"-{key}": [key] for key in keys}
+        self.trained[str(spec.name)] = []
+        for seed in spec.seeds or (self.recipe.seed,):
+            name = f"{spec.name}-seed{seed}" if len(spec.seeds) > 1 else str(spec.name)
+            for suffix, group in groups.items():
+                models = tuple(self._fold_models(f"{name}{suffix}", group, settings, seed, spec.folds))
+                self.trained[str(spec.name)] += models
+                digest = (
+                    models[0].fingerprint if len(models) == 1 else fingerprint([each.fingerprint for each in models])
+                )
+                for key in group:
+                    self._add(name, key, spec, digest, models, "")
+
+    def _fold_models(
+        self, name: str, keys: Sequence[str], settings: Settings, seed: int, folds: int | None
+    ) -> Iterator[ModelPlan]:
+        start = self._start(settings)
+        if folds is None:
+            yield self._model(name, "teacher", keys, settings, start, seed)
+            return
+        for number in range(folds):
+            fold = Fold(number, folds)
+            yield self._model(f"{name}-fold{number + 1}", "teacher", keys, settings, start, seed, fold=fold)
+
+    def _add(
+        self, name: str, key: str, spec: TeacherSpec, digest: str, models: tuple[ModelPlan, ...], place: str
+    ) -> None:
+        sets = {
+            f"{task.task.name}/{split}": data.fingerprint
+            for task in self._scored([key])
+            for split, data in task.splits.items()
+            if split.startswith("dev")
+        }
+        train = self.loaded[key].splits["train"].fingerprint
+        facts = {
+            "stage": "examine",
+            "teacher": digest,
+            "task": self.loaded[key].task.to_dict(),
+            "dev": sets,
+            "train": train,
+        }
+        folder = self.artifacts / f"verdict-{key}-{fingerprint(facts)[:16]}"
+        self.teachers[key].append(TeacherPlan(name, key, spec, digest, models, place, folder))
+
+    # Students ---------------------------------------------------------------------------------------------------------
+
+    def _students(self, suffix: str, keys: Sequence[str]) -> Iterator[ModelPlan]:
+        """Yield the baseline, the student, and the student fine-tuned on each task."""
+        recipe = self.recipe
+        settings, seed = recipe.settings(recipe.student), recipe.seed
+        start = self._start(settings)
+        lessons = self._lessons(keys)
+        if lessons and recipe.student.baseline:
+            level = self._as_many_steps(settings, keys, lessons)
+            yield self._model(f"baseline{suffix}", "baseline", keys, level, start, seed)
+        # Without teachers there is nothing to tell apart, and models are called after their tasks.
+        role: Role = "student" if recipe.teachers else "model"
+        name = f"student{suffix}" if recipe.teachers else suffix.removeprefix("-") or "multi"
+        student = self._model(name, role, keys, settings, start, seed, lessons=lessons)
+        yield student
+        if recipe.student.finetune is not None:
+            tuned = settings.model_copy(update={"training": over(settings.training, recipe.student.finetune)})
+            for key in keys:
+                begin = Start(student.name, str(student.folder / "model"), student, heads=True)
+                yield self._model(f"finetuned-{key}", "finetuned", [key], tuned, begin, seed)
+
+    def _lessons(self, keys: Sequence[str]) -> Lessons | None:
+        if not any(self.teachers[key] for key in keys):
+            return None
+        wanted = self.recipe.student.unlabelled
+        unlabelled = {}
+        for key in keys:
+            if "unlabelled" in self.loaded[key].splits and self.teachers[key] and wanted != 0:
+                unlabelled[key] = UNLABELLED if wanted is None else wanted
+        if wanted and not unlabelled:
+            fix = "name files under tasks.NAME.unlabelled"
+            raise UserError(f"student.unlabelled: no task with a teacher has unlabelled text → {fix}")
+        tables = [(key, "train") for key in keys if self.teachers[key]] + [(key, "unlabelled") for key in unlabelled]
+        targets = tuple(self._targets(key, split) for key, split in tables)
+        return Lessons(self.recipe.student.distil, self.recipe.targets, targets, unlabelled)
+
+    def _targets(self, key: str, split: str) -> TargetsPlan:
+        teachers = tuple(self.teachers[key])
+        print_of = fingerprint(
+            {
+                "stage": "label",
+                "task": self.loaded[key].task.to_dict(),
+                "split": split,
+                "data": self.loaded[key].splits[split].fingerprint,
+                "teachers": {teacher.name: teacher.digest for teacher in teachers},
+                "dtype": self.recipe.targets.dtype,
+            }
+        )
+        return TargetsPlan(key, split, teachers, print_of, self.artifacts / f"targets-{key}-{split}-{print_of[:16]}")
+
+    def _as_many_steps(self, settings: Settings, keys: Sequence[str], lessons: Lessons) -> Settings:
+        """Give the baseline as many steps as the student, which has unlabelled rows on top of the labelled ones."""
+        if not lessons.unlabelled or settings.training.steps:
+            return settings
+        tasks = tuple(self.loaded[key].task for key in keys)
+        steps = steps_of(parts_of(tasks, self.loaded, settings, lessons.unlabelled), settings)
+        return settings.model_copy(update={"training": settings.training.model_copy(update={"steps": steps})})
+
+    # Models -----------------------------------------------------------------------------------------------------------
+
+    def _start(self, settings: Settings) -> Start:
+        """Say where an encoder comes from: a pretrained one, or a teacher of this recipe."""
+        name = settings.encoder.name
+        if name not in _own_names(self.recipe):
+            return Start(name, self.encoders[settings.encoder])
+        models = self.trained.get(name)
+        if models is None or len(models) != 1:
+            why = "is listed further down" if models is None else f"is {len(models)} models"
+            raise UserError(f"encoder {name}: this teacher {why}, so no encoder can be taken from it")
+        return Start(name, str(models[0].folder / "model"), models[0])
+
+    def _scored(self, keys: Sequence[str]) -> tuple[LoadedTask, ...]:
+        return tuple(task for task in self.loaded.values() if task.task.head in keys)
+
+    def _model(
+        self,
+        name: str,
+        role: Role,
+        keys: Sequence[str],
+        settings: Settings,
+        start: Start,
+        seed: int,
+        *,
+        fold: Fold | None = None,
+        lessons: Lessons | None = None,
+    ) -> ModelPlan:
+        tasks = tuple(self.loaded[key].task for key in keys)
+        training = settings.training.model_dump(mode="json", exclude={"checkpoint"})
+        training["precision"] = pick_precision(settings.training.precision, pick_device(self.recipe.machine))
+        facts: dict[str, Any] = {
             "stage": "teach",
             "version": TRAINING_VERSION,
-            "encoder": {**about, **recipe.encoder.model_dump(mode="json", exclude={"name", "max_length"})},
-            "regression": recipe.heads.regression,
-            "training": settings,
-            "seed": recipe.seed,
-            "tasks": [
-                {
-                    **task.task.to_dict(),
-                    "weight": recipe.tasks[task.task.name].weight,
-                    "max_length": max_length(recipe, task.task.name),
-                    "dropout": recipe.heads.dropout_of(task.task.name),
-                    "data": {
-                        split: data.fingerprint
-                        for split, data in sorted(task.splits.items())
-                        if split in ("train", "dev")
-                    },
-                }
-                for task in mine
-            ],
+            "start": {"model": start.model.fingerprint} if start.model else self.identities[start.place],
+            "heads": start.heads,
+            "encoder": settings.encoder.model_dump(mode="json", exclude={"name", "max_length"}),
+            "regression": settings.heads.regression,
+            "training": training,
+            "seed": seed,
+            "fold": [fold.number, fold.count] if fold else None,
+            "tasks": [self._task_facts(key, settings) for key in keys],
+            "lessons": self._lesson_facts(lessons) if lessons else None,
         }
-    )
-    folder = recipe.output.path / "artifacts" / f"model-{name}-{print_of[:16]}"
-    return ModelPlan(name, tuple(task.task for task in mine), scored, print_of, folder)
+        print_of = fingerprint(facts)
+        # Named by what it is, not by its part in this run: recipes that ask for the same model share it.
+        folder = self.artifacts / f"model-{keys[0] if len(keys) == 1 else 'multi'}-{print_of[:16]}"
+        return ModelPlan(name, role, tasks, self._scored(keys), settings, seed, start, fold, lessons, print_of, folder)
+
+    def _task_facts(self, key: str, settings: Settings) -> dict[str, Any]:
+        loaded = self.loaded[key]
+        return {
+            **loaded.task.to_dict(),
+            "weight": self.recipe.tasks[key].weight,
+            "max_length": max_length(self.recipe, settings, key),
+            "dropout": settings.heads.dropout_of(key),
+            "data": {split: loaded.splits[split].fingerprint for split in ("dev", "train") if split in loaded.splits},
+        }
+
+    def _lesson_facts(self, lessons: Lessons) -> dict[str, Any]:
+        taught = dict.fromkeys(targets.task for targets in lessons.targets)
+        return {
+            "distil": {task: lessons.distil.of(task).model_dump(mode="json") for task in taught},
+            "rule": lessons.rule.model_dump(mode="json"),
+            "targets": {f"{targets.task}/{targets.split}": targets.fingerprint for targets in lessons.targets},
+            "unlabelled": dict(lessons.unlabelled),
+        }
 
 
 def as_trained(loaded: LoadedTask, trained: Task) -> LoadedTask:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from understill.data.encode import gold_of
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens
 from understill.errors import UserError
@@ -19,9 +17,12 @@ from understill.evaluate.predictor import Predictor
 from understill.events import Watch, silent
 from understill.models.folder import ModelFolder, find_model, load_model
 from understill.models.multitask import MultiTaskModel
-from understill.pipeline.planning import ModelPlan, Plan, as_trained, cache_folder, read_data
+from understill.pipeline.labelling import gold
+from understill.pipeline.plan import ModelPlan, Plan, cache_folder
+from understill.pipeline.planning import as_trained, read_data
 from understill.pipeline.tokenising import Tokeniser
-from understill.recipe import Machine, Recipe
+from understill.recipe import Recipe
+from understill.schema import Machine
 from understill.tasks import Task
 from understill.train.device import pick_device
 from understill.train.fit import Scores
@@ -97,13 +98,8 @@ def majority_scores(plan: Plan) -> Scores:
     """Score the guess that ignores the text, as the floor every model must beat."""
     scores: Scores = {}
     for name, loaded in plan.loaded.items():
-        train = _gold(plan.loaded[loaded.task.head], "train")
-        for split in loaded.splits:
-            if split.startswith("dev") and (guess := majority(loaded.task, train, _gold(loaded, split))):
+        train = gold(plan.loaded[loaded.task.head].splits["train"])
+        for split, data in loaded.splits.items():
+            if split.startswith("dev") and (guess := majority(loaded.task, train, gold(data))):
                 scores[f"{name}/{split}"] = guess
     return scores
-
-
-def _gold(loaded: LoadedTask, split: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    batches = [gold_of(batch, loaded.task) for batch in loaded.splits[split].batches()]
-    return np.concatenate(batches).astype(np.float64)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from understill.disk import write_json
 from understill.events import Scored, Teaching, Watch, silent
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
-from understill.models.multitask import new_model
-from understill.pipeline.planning import ModelPlan, Plan, cache_folder, max_length
+from understill.models.multitask import MultiTaskModel, continued, new_model
+from understill.pipeline.labelling import alone, join_targets
+from understill.pipeline.plan import ModelPlan, Plan, Role, cache_folder, max_length
 from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.train.device import make_accelerator
@@ -28,6 +27,7 @@ class TrainedModel:
     """A finished model's folder and scores."""
 
     name: str
+    role: Role
     folder: Path
     scores: Scores
     history: list[dict[str, Any]]
@@ -35,15 +35,12 @@ class TrainedModel:
 
 
 def teach(plan: Plan, model: ModelPlan, watch: Watch = silent) -> TrainedModel:
-    """Train one model of a plan, or take it as it is when it is finished already."""
-    model.folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(str(model.folder) + ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        watch(Teaching(model.name, "waiting"))
-        lock.acquire()
-    try:
+    """Train one model of a plan after all that it needs, or take it as it is when it is finished already."""
+    if not model.done:
+        for needed in model.needs:
+            if not needed.done:
+                teach(plan, needed, watch)
+    with alone(model.folder, model.name, watch):
         if not model.done:
             watch(Teaching(model.name, "resumed" if model.started else "new"))
             _finish(plan, model, _train(plan, model, watch), watch)
@@ -51,29 +48,30 @@ def teach(plan: Plan, model: ModelPlan, watch: Watch = silent) -> TrainedModel:
             watch(Teaching(model.name, "done"))
         shutil.rmtree(model.folder / "work", ignore_errors=True)
         facts = _scored(plan, model, watch)
-    finally:
-        lock.release()
     watch(Scored(model.name, facts["scores"]))
-    return TrainedModel(model.name, model.folder / "model", facts["scores"], facts["history"], facts["seconds"])
+    return TrainedModel(
+        model.name, model.role, model.folder / "model", facts["scores"], facts["history"], facts["seconds"]
+    )
 
 
 def _train(plan: Plan, model: ModelPlan, watch: Watch) -> Fitted:
     """Train a model, or go on training it, and save its folder."""
-    recipe = plan.recipe
-    tokenizer = load_tokenizer(recipe.encoder.name, plan.encoder)
+    recipe, settings, lessons = plan.recipe, model.settings, model.lessons
+    joined = join_targets(plan, lessons, watch) if lessons else {}
+    tokenizer = load_tokenizer(model.start.name, model.start.place)
     tokens = _tokeniser(plan, model, tokenizer, watch)
-    batches = make_batches(recipe, model, plan, tokens, tokenizer.pad_token_id)
+    batches = make_batches(plan, model, tokens, joined)
     dev = {(task.task.name, "dev"): tokens(task, "dev") for task in model.scored if task.task in model.tasks}
-    network = new_model(recipe.encoder, recipe.heads, model.tasks, recipe.seed, plan.encoder)
-    accelerator = make_accelerator(recipe.machine, recipe.training.precision, recipe.output.trackers, model.folder)
+    network = _first_weights(model)
+    accelerator = make_accelerator(recipe.machine, settings.training.precision, recipe.output.trackers, model.folder)
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
     for event in fit(
         network,
-        Objective(model.tasks, recipe.heads.regression),
+        Objective(model.tasks, settings.heads.regression, lessons.distil if lessons else None),
         batches,
-        recipe.training,
+        settings.training,
         accelerator=accelerator,
-        seed=recipe.seed,
+        seed=model.seed,
         folder=model.folder / "work",
         evaluate=lambda current: dev_score(current, model, dev, recipe.evaluation.batch),
     ):
@@ -87,8 +85,16 @@ def _train(plan: Plan, model: ModelPlan, watch: Watch) -> Fitted:
     return fitted
 
 
+def _first_weights(model: ModelPlan) -> MultiTaskModel:
+    """Return a model as it is before its training: a pretrained encoder with fresh heads, or another trained model."""
+    start, settings = model.start, model.settings
+    if start.heads:
+        return continued(load_model(Path(start.place)).model, model.tasks, settings.heads, settings.encoder.dropout)
+    return new_model(settings.encoder, settings.heads, model.tasks, model.seed, start.place)
+
+
 def _tokeniser(plan: Plan, model: ModelPlan, tokenizer: Any, watch: Watch) -> Tokeniser:
-    lengths = {task.name: max_length(plan.recipe, task.name) for task in model.tasks}
+    lengths = {task.name: max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
     return Tokeniser(tokenizer, lengths, cache_folder(plan.recipe), watch)
 
 
@@ -134,7 +140,8 @@ def _numbers(event: Report | Evaluated | Fitted) -> dict[str, float]:
     """Return what a tracker should draw."""
     if isinstance(event, Report):
         parts = {f"loss/{name}": value for name, value in event.parts.items()}
-        return {"loss": event.loss, "rate": event.rate, "rows_per_second": event.rows_per_second, **parts}
+        mix = {} if event.mix is None else {"lambda": event.mix}
+        return {"loss": event.loss, "rate": event.rate, "rows_per_second": event.rows_per_second, **mix, **parts}
     if isinstance(event, Fitted):
         return {"best_step": float(event.best_step)}
     flat = {f"{place}/{metric}": value for place, values in event.scores.items() for metric, value in values.items()}

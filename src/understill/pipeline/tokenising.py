@@ -6,12 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from understill.data.batch import Batches
+import numpy as np
+from numpy.typing import NDArray
+
+from understill.data.batch import Batches, Stream
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens, tokenise
 from understill.events import Tokenising, Watch
-from understill.pipeline.planning import ModelPlan, Plan
-from understill.recipe import Recipe
+from understill.pipeline.plan import ModelPlan, Plan
+from understill.targets.teachers import fold_of
+from understill.tasks import Task
+
+#: What teachers say of every row, [rows, outputs], by task and split.
+Joined = Mapping[tuple[str, str], NDArray[np.float32]]
 
 
 class Tokeniser:
@@ -37,22 +44,38 @@ class Tokeniser:
         return tokenise(data, self.tokenizer, length, self.cache, swapped=swapped, progress=progress)
 
 
-def make_batches(recipe: Recipe, model: ModelPlan, plan: Plan, tokens: Tokeniser, pad: int) -> Batches:
-    """Tokenise the training rows of a model and put them into batches."""
-    training, sources = recipe.training, []
-    for task in model.tasks:
+def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined) -> Batches:
+    """Tokenise the training rows of a model, lay the teachers' answers beside them, and put them into batches."""
+    training = model.settings.training
+    shares = model.lessons.unlabelled if model.lessons else {}
+
+    def sources(task: Task, split: str) -> list[Tokens]:
         loaded = plan.loaded[task.name]
-        orders = [tokens(loaded, "train")]
-        if training.both_orders and task.symmetric:
-            orders.append(tokens(loaded, "train", swapped=True))
-        sources.append(orders)
+        both = training.both_orders and task.symmetric
+        return [tokens(loaded, split), *([tokens(loaded, split, swapped=True)] if both else [])]
+
+    streams = []
+    for number, task in enumerate(model.tasks):
+        rows = None
+        if model.fold:
+            fold = fold_of(plan.loaded[task.name].splits["train"], model.fold.count)
+            rows = np.flatnonzero(fold != model.fold.number)
+        answers = joined.get((task.name, "train"))
+        if joined and answers is None:  # a task without a teacher still needs room for as many outputs as it has
+            answers = np.broadcast_to(np.float32(np.nan), (plan.loaded[task.name].splits["train"].rows, task.outputs))
+        streams.append(Stream(number, sources(task, "train"), rows, answers))
+    for number, task in enumerate(model.tasks):
+        answers = joined.get((task.name, "unlabelled"))
+        if answers is not None:
+            known = np.flatnonzero(~np.isnan(answers[:, 0]))
+            streams.append(Stream(number, sources(task, "unlabelled"), known, answers, shares[task.name]))
     return Batches(
-        sources,
+        streams,
         batch=training.batch,
-        seed=recipe.seed,
+        seed=model.seed,
         mode=training.batches,
         sampling=training.sampling,
         window=training.window,
-        pad=pad,
-        weights=[recipe.tasks[task.name].weight for task in model.tasks],
+        pad=tokens.tokenizer.pad_token_id,
+        weights=[plan.recipe.tasks[task.name].weight for task in model.tasks],
     )

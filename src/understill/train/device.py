@@ -16,7 +16,7 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import LoggerType
 
 from understill.errors import UserError, nearest
-from understill.recipe import Machine
+from understill.schema import Machine
 
 log = logging.getLogger(__name__)
 

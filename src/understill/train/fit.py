@@ -16,7 +16,8 @@ from accelerate import Accelerator
 from understill.data.batch import Batches
 from understill.errors import TrainingError, UserError
 from understill.models.multitask import MultiTaskModel
-from understill.recipe import Every, Training
+from understill.schema import Training
+from understill.section import Every
 from understill.train.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from understill.train.loop import Step, Trouble, steps, total_steps
 from understill.train.objective import Objective
@@ -36,12 +37,13 @@ class Report:
     total: int
     epoch: float
     loss: float
-    parts: dict[str, float]  # mean loss of each task's rows
+    parts: dict[str, float]  # mean loss of each task's rows; with teachers, NAME/hard and NAME/soft unweighted as well
     rate: float
     rows_per_second: float
     seconds_left: float
     padding: float  # share of token places that held nothing
     micro_batch: int
+    mix: float | None = None  # λ of teacher annealing
 
 
 @dataclass(frozen=True)
@@ -125,16 +127,27 @@ class Meter:
             step.number,
             step.total,
             step.epoch,
-            sum(sums) / max(1.0, sum(counts)),
-            {name: total / count for name, total, count in zip(self.tasks, sums, counts, strict=True) if count},
+            sum(sums[0]) / max(1.0, sum(counts[0])),
+            self._parts(sums, counts),
             step.rate,
             self.rows / max(1e-9, now - self.since),
             left,
             batches.padding_share(step.number - self.steps, step.number),
             step.micro_batch,
+            step.mix,
         )
         self._clear()
         return report
+
+    def _parts(self, sums: list[list[float]], counts: list[list[float]]) -> dict[str, float]:
+        """Return the mean losses by name."""
+        means = {}
+        for index, task in enumerate(self.tasks):
+            # Without a teacher the hard part is all there is.
+            for kind, name in enumerate((task, f"{task}/hard", f"{task}/soft") if counts[2][index] else (task,)):
+                if count := counts[kind][index]:
+                    means[name] = sums[kind][index] / count
+        return means
 
 
 def is_due(every: Every, step: int, steps_per_epoch: int) -> bool:
@@ -325,6 +338,7 @@ def _write_log(path: Path, report: Report) -> None:
         "loss": report.loss,
         "parts": report.parts,
         "rate": report.rate,
+        **({} if report.mix is None else {"lambda": report.mix}),
     }
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(values) + "\n")

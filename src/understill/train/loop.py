@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from understill.data.batch import Batch, Batches
 from understill.errors import TrainingError, UserError
-from understill.recipe import Training
+from understill.schema import Training
 from understill.train.objective import Objective
 from understill.train.optim import rate_factor, set_rates
 
@@ -31,9 +31,10 @@ class Step:
     epoch: float
     rate: float  # of the head
     rows: int
-    parts: Tensor  # [tasks] summed loss
-    counts: Tensor  # [tasks] rows
+    parts: Tensor  # [3, tasks] summed loss: as descended, its hard and its soft part
+    counts: Tensor  # [3, tasks] rows: all, those with a hard part, those with a soft one
     micro_batch: int
+    mix: float | None  # λ of teacher annealing
 
 
 class Trouble:
@@ -90,11 +91,12 @@ def steps(
     total = total_steps(training, batches.steps_per_epoch)
     micro = micro or training.micro_batch or training.batch
     for number in range(start, total):
+        progress = number / total
         batch = _move(batches[number], accelerator.device)
         set_rates(optimizer, factor := rate_factor(number, total, training))
         while True:
             torch.manual_seed(_step_seed(seed, number))
-            outcome = _gradients(model, objective, batch, accelerator, training, micro, first=number == start)
+            outcome = _gradients(model, objective, batch, accelerator, training, micro, progress, first=number == start)
             if outcome is not None:
                 break
             # Out of memory: nothing was updated yet, so the step is simply taken again in smaller pieces.
@@ -102,11 +104,12 @@ def steps(
         parts, counts = outcome
         norm = accelerator.clip_grad_norm_(model.parameters(), training.clip) if training.clip else None
         # In fp16 a gradient that overflows is usual: the scaler leaves the step out and lowers its scale.
-        trouble.look(number + 1, parts, None if accelerator.scaler else norm)
+        trouble.look(number + 1, parts[0], None if accelerator.scaler else norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         epoch = (number + 1) / batches.steps_per_epoch
-        yield Step(number + 1, total, epoch, training.lr * factor, len(batch), parts, counts, micro)
+        rate, mix = training.lr * factor, objective.mix(progress)
+        yield Step(number + 1, total, epoch, rate, len(batch), parts, counts, micro, mix)
 
 
 def _move(batch: Batch, device: torch.device) -> Batch:
@@ -121,12 +124,13 @@ def _gradients(
     accelerator: Accelerator,
     training: Training,
     micro: int,
+    progress: float,
     *,
     first: bool,
 ) -> tuple[Tensor, Tensor] | None:
     """Add up the gradients of one batch, in pieces of `micro` rows; None when memory ran out."""
     denominator = float(len(batch)) if training.reduction == "mean" else 1.0
-    parts = torch.zeros(len(objective.tasks), device=accelerator.device)
+    parts = torch.zeros(3, len(objective.tasks), device=accelerator.device)
     counts = torch.zeros_like(parts)
     try:
         for begin in range(0, len(batch), micro):
@@ -134,7 +138,7 @@ def _gradients(
             logits = model(piece)
             if first:
                 objective.check(logits, piece)
-            loss = objective(logits, piece, denominator)
+            loss = objective(logits, piece, denominator, progress)
             accelerator.backward(loss.total)
             parts += loss.parts
             counts += loss.counts

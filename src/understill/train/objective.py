@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +14,10 @@ from torch.nn import functional
 from understill.data.batch import Batch
 from understill.errors import TrainingError
 from understill.models.heads import link
+from understill.schema import Distil
 from understill.tasks import Task
+
+_SHAPES = ("linear", "cosine", "quadratic")
 
 
 @dataclass(frozen=True)
@@ -20,12 +25,26 @@ class Loss:
     """What to descend, and where it came from."""
 
     total: Tensor  # scalar, with gradient
-    parts: Tensor  # [tasks], summed loss of each task's rows, without gradient
-    counts: Tensor  # [tasks], rows of each task
+    parts: Tensor  # [3, tasks], summed over each task's rows, without gradient: as descended; hard and soft, unweighted
+    counts: Tensor  # [3, tasks], rows; those with a hard part; those with a teacher
+
+
+class _Heard(NamedTuple):
+    """What teachers say of a batch's rows."""
+
+    taught: Tensor  # [n], rows of which a teacher says something
+    own: Tensor  # [n, W], outputs that the row's task has
+    values: Tensor  # [n, W], 0 where nothing is said
 
 
 class Objective(nn.Module):
-    """The loss of a batch that may mix tasks: cross-entropy for classes, squared error for scores."""
+    """The loss of a batch that may mix tasks: a hard part from labels and, with `distil`, a soft one from teachers.
+
+    The hard part is a cross-entropy for classes and a squared error for scores. The soft part is T²·KL(teacher ‖
+    student) at temperature T, or a squared error of logits or scores. They are added as hard·λ and soft·(1 − λ), or as
+    hard and soft where nothing is annealed. A row without a teacher has its hard part alone, at weight 1. For a row
+    without gold the teacher's best class, or its score, stands in.
+    """
 
     # Everything below is a lookup by task number, so that one batch of fixed shape needs no Python per task.
     owner: Tensor  # [columns] the task of each output
@@ -34,13 +53,22 @@ class Objective(nn.Module):
     scored: Tensor  # [tasks] whether it is a regression
     low: Tensor  # [tasks] a score is read as (score − low) / span
     span: Tensor
+    heat: Tensor  # [tasks] the temperature
+    matched: Tensor  # [tasks] whether logits are matched, rather than distributions
+    shape: Tensor  # [3, tasks] 1 for the task's shape of annealing
+    base: Tensor  # [2, tasks] the weights of hard and soft at the start
+    rise: Tensor  # [2, tasks] how much they change by the end
 
-    def __init__(self, tasks: Sequence[Task], regression: str) -> None:
+    def __init__(self, tasks: Sequence[Task], regression: str, distil: Distil | None = None) -> None:
         super().__init__()
         self.tasks = tuple(tasks)
         self.regression = regression
+        self.distil = distil
         widths = [task.outputs for task in tasks]
         ranges = [task.range if task.range and regression != "raw" else (0.0, 1.0) for task in tasks]
+        settings = [(distil or Distil()).of(task.name) for task in tasks]
+        shapes = [each.anneal.shape if each.anneal else "linear" for each in settings]
+        base, rise = zip(*(_weights(each) for each in settings), strict=True)
         tables = {
             "owner": torch.tensor([index for index, width in enumerate(widths) for _ in range(width)]),
             "first": torch.tensor([sum(widths[:index]) for index in range(len(widths))]),
@@ -48,29 +76,98 @@ class Objective(nn.Module):
             "scored": torch.tensor([task.kind == "regression" for task in tasks]),
             "low": torch.tensor([low for low, _ in ranges]),
             "span": torch.tensor([high - low for low, high in ranges]),
+            "heat": torch.tensor([each.temperature for each in settings]),
+            "matched": torch.tensor([each.loss == "logits" for each in settings]),
+            "shape": torch.tensor([[float(shape == each) for each in shapes] for shape in _SHAPES]),
+            "base": torch.tensor(base).T.contiguous(),
+            "rise": torch.tensor(rise).T.contiguous(),
         }
         for name, table in tables.items():
             self.register_buffer(name, table, persistent=False)
 
-    def forward(self, logits: Tensor, batch: Batch, denominator: float = 1.0) -> Loss:
-        """Return the weighted sum of the rows' losses over the denominator (rows for a mean, 1 for a sum)."""
-        rows = self.per_row(logits.float(), batch) * batch.weight
-        parts = torch.zeros(len(self.tasks), device=rows.device).index_add(0, batch.task, rows.detach())
-        counts = torch.zeros_like(parts).index_add(0, batch.task, torch.ones_like(rows))
+    def forward(self, logits: Tensor, batch: Batch, denominator: float = 1.0, progress: float | Tensor = 0.0) -> Loss:
+        """Return the weighted sum of the rows' losses over the denominator (rows for a mean, 1 for a sum).
+
+        `progress` is the share of the run that is done, which is what annealing goes by.
+        """
+        logits = logits.float()
+        heard = self._hear(batch)
+        gold = batch.gold if heard is None else self._gold(batch, heard)
+        known = ~gold.isnan()
+        first = logits.gather(1, self.first[batch.task].unsqueeze(1)).squeeze(1)
+        score = link(first, self.regression)
+        # `check` sees the first batch only; later on, a row with nothing to learn from adds nothing.
+        hard = torch.where(known, self._hard(logits, score, batch.task, gold.nan_to_num()), 0.0)
+        if heard is None:
+            rows, soft, taught = hard, torch.zeros_like(hard), torch.zeros_like(known)
+        else:
+            taught = heard.taught
+            soft = self._soft(logits, score, batch.task, heard)  # 0 where nothing is said
+            weights = self.weights(progress)[:, batch.task]
+            rows = hard * torch.where(taught, weights[0], 1.0) + soft * weights[1]
+        rows = rows * batch.weight
+        nothing = torch.zeros(3, len(self.tasks), device=rows.device)
+        parts = nothing.index_add(1, batch.task, torch.stack([rows, hard, soft]).detach())
+        counts = nothing.index_add(1, batch.task, torch.stack([torch.ones_like(known), known, taught]).float())
         return Loss(rows.sum() / denominator, parts, counts)
 
-    def per_row(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return each row's unweighted loss, [n]."""
-        scored = self.scored[batch.task]
-        first = self.first[batch.task]
-        foreign = self.owner.unsqueeze(0) != batch.task.unsqueeze(1)  # [n, columns]
+    def weights(self, progress: float | Tensor) -> Tensor:
+        """Return the weights of the hard and the soft part of each task, [2, tasks]."""
+        cosine = torch.cos(progress * math.pi) if isinstance(progress, Tensor) else math.cos(progress * math.pi)
+        linear, bent, squared = self.shape.unbind()
+        return self.base + self.rise * (linear * progress + bent * (1 - cosine) / 2 + squared * progress * progress)
+
+    def mix(self, progress: float) -> float | None:
+        """Return the λ of tasks without one of their own; None where nothing is annealed."""
+        return self.distil.anneal.at(progress) if self.distil and self.distil.anneal else None
+
+    def _hear(self, batch: Batch) -> _Heard | None:
+        """Read the teachers' column; None where there is nothing to read."""
+        width = batch.teacher.shape[1]
+        if self.distil is None or not width:
+            return None
+        own = torch.arange(width, device=batch.teacher.device) < self.width[batch.task].unsqueeze(1)
+        taught = ~batch.teacher[:, 0].isnan()
+        # NaN goes before any arithmetic: times zero it would still be NaN, in the gradient as well.
+        return _Heard(taught, own, torch.where(own & taught.unsqueeze(1), batch.teacher, 0.0))
+
+    def _gold(self, batch: Batch, heard: _Heard) -> Tensor:
+        """Return gold labels, and what the teacher says where there is none."""
+        best = heard.values.masked_fill(~heard.own, -torch.inf).argmax(dim=1)
+        said = torch.where(self.scored[batch.task], heard.values[:, 0], best)
+        return torch.where(batch.gold.isnan() & heard.taught, said, batch.gold)
+
+    def _hard(self, logits: Tensor, score: Tensor, task: Tensor, gold: Tensor) -> Tensor:
+        """Return each row's unweighted loss against its label, [n]."""
+        scored = self.scored[task]
+        foreign = self.owner.unsqueeze(0) != task.unsqueeze(1)  # [n, columns]
         log_probabilities = logits.masked_fill(foreign, -torch.inf).log_softmax(dim=1)
-        column = first + torch.where(scored, 0, batch.gold.nan_to_num()).long()
-        hard = -log_probabilities.gather(1, column.unsqueeze(1)).squeeze(1)
-        output = link(logits.gather(1, first.unsqueeze(1)).squeeze(1), self.regression)
-        wanted = (batch.gold.nan_to_num() - self.low[batch.task]) / self.span[batch.task]
+        column = self.first[task] + torch.where(scored, 0, gold).long()
+        surprise = -log_probabilities.gather(1, column.unsqueeze(1)).squeeze(1)
         # Each branch is finite for every row, so the branch not taken adds no NaN to the gradient.
-        return torch.where(scored, functional.mse_loss(output, wanted, reduction="none"), hard)
+        return torch.where(scored, self._distance(score, gold, task), surprise)
+
+    def _soft(self, logits: Tensor, score: Tensor, task: Tensor, heard: _Heard) -> Tensor:
+        """Return each row's unweighted loss against its teacher, [n]: summed over classes, never their mean."""
+        scored, matched = self.scored[task], self.matched[task].unsqueeze(1)
+        cells = torch.arange(heard.own.shape[1], device=task.device)
+        columns = (self.first[task].unsqueeze(1) + cells).clamp(max=len(self.owner) - 1)
+        student = logits.gather(1, columns)  # [n, W]
+        said = heard.own & (heard.taught & ~scored).unsqueeze(1)
+
+        heat = self.heat[task]
+        log_p = (student / heat.unsqueeze(1)).masked_fill(~heard.own, -torch.inf).log_softmax(dim=1)
+        log_q = heard.values.masked_fill(~said | matched, -torch.inf)
+        q = log_q.exp()
+        # The teacher's entropy changes no gradient; with it the least loss is 0. Where q is 0, 0·log 0 is 0.
+        divergence = heat**2 * (q * (log_q - log_p)).masked_fill(q == 0, 0.0).sum(dim=1)
+        squares = (student - heard.values).masked_fill(~(said & matched), 0.0).square().sum(dim=1)
+        distance = self._distance(score, torch.where(scored, heard.values[:, 0], 0.0), task)
+        return torch.where(scored & heard.taught, distance, divergence + squares)
+
+    def _distance(self, score: Tensor, wanted: Tensor, task: Tensor) -> Tensor:
+        """Return squared errors of scores, where the wanted ones are on their tasks' scales."""
+        return functional.mse_loss(score, (wanted - self.low[task]) / self.span[task], reduction="none")
 
     def check(self, logits: Tensor, batch: Batch) -> None:
         """Refuse, before the first step, shapes that would broadcast and targets that no output stands for."""
@@ -79,10 +176,46 @@ class Objective(nn.Module):
             raise TrainingError(
                 f"logits have shape {tuple(logits.shape)}; {rows} rows and {columns} outputs are needed"
             )
-        if batch.gold.isnan().any():
-            raise TrainingError("a training row has no gold label")
-        classes = ~self.scored[batch.task]
+        heard = self._hear(batch)
+        missing = batch.gold.isnan()
+        if heard is not None:
+            self._check_teacher(batch, heard)
+            missing = missing & ~heard.taught
+        if missing.any():
+            also = "" if self.distil is None else " and no teacher"
+            raise TrainingError(f"task {self._name(batch, missing)}: a training row has no gold label{also}")
+        classes = ~self.scored[batch.task] & ~batch.gold.isnan()
         wrong = classes & ((batch.gold < 0) | (batch.gold >= self.width[batch.task]) | (batch.gold % 1 != 0))
         if wrong.any():
-            name = self.tasks[int(batch.task[wrong][0])].name
-            raise TrainingError(f"task {name}: gold {batch.gold[wrong][0]} is not one of its classes")
+            gold = batch.gold[wrong][0]
+            raise TrainingError(f"task {self._name(batch, wrong)}: gold {gold} is not one of its classes")
+
+    def _check_teacher(self, batch: Batch, heard: _Heard) -> None:
+        """Refuse what a teacher cannot have said."""
+        there = heard.own & ~batch.teacher.isnan()
+        count, wanted = there.sum(dim=1), self.width[batch.task]
+        partly = (count > 0) & (count < wanted)
+        if partly.any():
+            says = f"{int(count[partly][0])} of its {int(wanted[partly][0])} outputs"
+            raise TrainingError(f"task {self._name(batch, partly)}: a teacher's row has {says}")
+        endless = heard.values.isinf().any(dim=1)
+        if endless.any():
+            raise TrainingError(f"task {self._name(batch, endless)}: a teacher's row holds an infinite value")
+        total = heard.values.exp().masked_fill(~heard.own, 0.0).sum(dim=1)
+        likely = heard.taught & ~self.scored[batch.task] & ~self.matched[batch.task]
+        skewed = likely & ((total - 1).abs() > 1e-3)
+        if skewed.any():
+            name, sum_ = self._name(batch, skewed), float(total[skewed][0])
+            raise TrainingError(f"task {name}: a teacher's probabilities sum to {sum_:g}, not to 1")
+
+    def _name(self, batch: Batch, rows: Tensor) -> str:
+        """Name the task of the first of some rows."""
+        return self.tasks[int(batch.task[rows][0])].name
+
+
+def _weights(settings: Distil) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the weights of hard and soft part at the start, and how much they change by the end."""
+    if settings.anneal is None:
+        return (settings.hard, settings.soft), (0.0, 0.0)
+    start, change = settings.anneal.start, settings.anneal.end - settings.anneal.start
+    return (settings.hard * start, settings.soft * (1 - start)), (settings.hard * change, -settings.soft * change)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from understill.recipe import Training
+from understill.schema import Training
 
 _LAYER = re.compile(r"\.(?:layer|layers|albert_layers)\.(\d+)\.")
 

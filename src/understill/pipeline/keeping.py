@@ -1,0 +1,92 @@
+"""What is kept: the runs of a folder, and the artefacts that none of them refers to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from understill.errors import UserError
+from understill.pipeline.running import RECORD
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One run that a folder holds."""
+
+    name: str
+    state: str  # "running", also when it was killed, or "done"
+    started: float  # seconds since 1970
+    facts: dict[str, Any]
+    bytes: int  # of the artefacts it refers to
+
+
+@dataclass(frozen=True)
+class Waste:
+    """Something that no run refers to."""
+
+    path: Path
+    bytes: int
+
+
+def list_runs(folder: Path) -> list[Kept]:
+    """Return the runs of an output folder, the latest first."""
+    runs = []
+    for path, facts in _records(folder):
+        size = sum(_size(folder / "artifacts" / name) for name in facts["uses"])
+        runs.append(Kept(path.parent.name, facts["state"], facts["started"], facts, size))
+    return sorted(runs, key=lambda run: -run.started)
+
+
+def clean(folder: Path, *, cache: bool = False, remove: bool = True) -> list[Waste]:
+    """Remove the artefacts that no run refers to and that nobody is making; return what they were.
+
+    `cache` takes the data and tokens that are kept between runs as well; they are made again when they are needed.
+    """
+    used = {name for _, facts in _records(folder) for name in facts["uses"]}
+    artifacts = folder / "artifacts"
+    idle = [path for path in sorted(artifacts.glob("*")) if path.is_dir() and path.name not in used]
+    waste = []
+    for path in idle:
+        lock = FileLock(f"{path}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            continue  # it is being made
+        try:
+            waste.append(Waste(path, _size(path)))
+            if remove:
+                shutil.rmtree(path)
+        finally:
+            lock.release()
+        if remove:
+            Path(lock.lock_file).unlink(missing_ok=True)
+    if cache and (folder / "cache").is_dir():
+        waste.append(Waste(folder / "cache", _size(folder / "cache")))
+        if remove:
+            shutil.rmtree(folder / "cache")
+    return waste
+
+
+def _records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; name the output folder of your recipes")
+    for path in sorted(folder.glob(f"*/{RECORD}")):
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            facts["uses"], facts["state"], facts["started"]
+        except (OSError, ValueError, KeyError, TypeError):
+            # Without its list of artefacts nobody knows what it needs, so nothing may be cleaned.
+            raise UserError(
+                f"{path} cannot be read as the record of a run; remove it, or run its recipe again"
+            ) from None
+        yield path, facts
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else 0

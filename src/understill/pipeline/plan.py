@@ -1,0 +1,162 @@
+"""The plan's types: models, teachers and tables of soft targets, each with the fingerprint of all that goes into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from understill.data.batch import Part, shares
+from understill.data.load import LoadedTask
+from understill.recipe import Recipe
+from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec
+from understill.tasks import Task
+from understill.train.loop import total_steps
+
+Role = Literal["model", "teacher", "student", "baseline", "finetuned"]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a model's first weights come from: a pretrained encoder, or another model of the plan."""
+
+    name: str  # as the recipe has it
+    place: str  # what the loaders take: a folder
+    model: ModelPlan | None = None  # the model that is to be trained first
+    heads: bool = False  # its heads are taken over too
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One part of the training rows that a model does not see."""
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
+class TeacherPlan:
+    """One teacher of one task."""
+
+    name: str
+    task: str
+    spec: TeacherSpec
+    digest: str
+    models: tuple[ModelPlan, ...]  # trained here: one, or one for each fold
+    place: str  # of a checkpoint
+    verdict: Path  # the folder that keeps how it does on dev
+
+
+@dataclass(frozen=True)
+class TargetsPlan:
+    """The soft targets of one split of one task."""
+
+    task: str
+    split: str
+    teachers: tuple[TeacherPlan, ...]
+    fingerprint: str
+    folder: Path
+
+    @property
+    def done(self) -> bool:
+        """Whether they were written before."""
+        return (self.folder / "manifest.json").exists()
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What a student learns from its teachers, and how."""
+
+    distil: Distil
+    rule: TargetsSpec
+    targets: tuple[TargetsPlan, ...]
+    unlabelled: Mapping[str, float]  # by task, the share of its rows in a batch
+
+    @property
+    def teachers(self) -> Iterator[TeacherPlan]:
+        """Every teacher of every task, once."""
+        seen = {(teacher.task, teacher.name): teacher for targets in self.targets for teacher in targets.teachers}
+        yield from seen.values()
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """One model that a recipe asks for."""
+
+    name: str
+    role: Role
+    tasks: tuple[Task, ...]  # those with a head of their own
+    scored: tuple[LoadedTask, ...] = field(repr=False)  # those whose dev sets it is scored on, diagnostic sets included
+    settings: Settings = field(repr=False)
+    seed: int
+    start: Start
+    fold: Fold | None
+    lessons: Lessons | None = field(repr=False)
+    fingerprint: str
+    folder: Path
+
+    @property
+    def done(self) -> bool:
+        """Whether it was trained before, to the end."""
+        return (self.folder / "done.json").exists()
+
+    @property
+    def started(self) -> bool:
+        """Whether a checkpoint is there to go on from."""
+        return any((self.folder / "work").glob("checkpoint-*"))
+
+    @property
+    def needs(self) -> Iterator[ModelPlan]:
+        """The models that are trained before it."""
+        if self.start.model:
+            yield self.start.model
+        if self.lessons:
+            for teacher in self.lessons.teachers:
+                yield from teacher.models
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a recipe comes to on this machine."""
+
+    recipe: Recipe
+    loaded: Mapping[str, LoadedTask]
+    models: tuple[ModelPlan, ...]  # in the order they are trained in
+
+    @property
+    def targets(self) -> tuple[TargetsPlan, ...]:
+        """Every table of soft targets, once."""
+        tables = [targets for model in self.models if model.lessons for targets in model.lessons.targets]
+        return tuple({targets.folder: targets for targets in tables}.values())
+
+
+def cache_folder(recipe: Recipe) -> Path:
+    """Return where data and tokens are kept between runs."""
+    return recipe.output.path / "cache"
+
+
+def max_length(recipe: Recipe, settings: Settings, task: str) -> int:
+    """Return how many tokens of a task's rows a model reads."""
+    return recipe.tasks[task].max_length or settings.encoder.max_length
+
+
+def parts_of(
+    tasks: tuple[Task, ...], loaded: Mapping[str, LoadedTask], settings: Settings, unlabelled: Mapping[str, float]
+) -> list[Part]:
+    """Count the rows a model is trained on: labelled ones first, then those that teachers label."""
+    parts = []
+    for split in ("train", "unlabelled"):
+        for number, task in enumerate(tasks):
+            share = unlabelled.get(task.name, 0.0) if split == "unlabelled" else 0.0
+            if split == "train" or share:
+                orders = 2 if settings.training.both_orders and task.symmetric else 1
+                parts.append(Part(number, loaded[task.name].splits[split].rows * orders, share))
+    return parts
+
+
+def steps_of(parts: list[Part], settings: Settings) -> int:
+    """Return how many steps training on these rows takes."""
+    training = settings.training
+    draws = shares(parts, training.batch, training.batches, training.sampling).draws
+    return total_steps(training, int(draws.sum()) // training.batch)

@@ -1,0 +1,127 @@
+"""Ensembles: one target out of several teachers' logits, and which teachers count for how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax, logsumexp
+
+from understill.errors import UserError, listed, nearest
+
+Rule = Literal["mean_probabilities", "geometric_mean", "mean_logits"]
+Loss = Literal["cross_entropy", "logits"]
+Floats = NDArray[np.float64]
+
+#: No log-probability is lower than this. The probability is 0 in any format long before; -inf would make 0 · inf a NaN.
+FLOOR = -1e4
+#: Rows joined at once; bounds the memory of the work in float64.
+BLOCK = 1 << 17
+
+
+def join(
+    logits: NDArray[np.floating],
+    scored: bool,
+    *,
+    combine: Rule,
+    weights: Floats,
+    loss: Loss,
+    temperature: float,
+) -> NDArray[np.float32]:
+    """Return one target for each row, [rows, outputs], out of raw logits, [teachers, rows, outputs].
+
+    It holds log-probabilities for the loss "cross_entropy", with the temperature applied to each teacher before they
+    are averaged; logits, which know no temperature, for the loss "logits"; scores where the task is `scored`. A teacher
+    whose logits for a row are all NaN has no say there; a row on which nobody has a say stays NaN.
+    """
+    if logits.ndim != 3 or weights.shape != (len(logits),):
+        raise ValueError(f"logits of shape {logits.shape} do not go with weights of shape {weights.shape}")
+    heard = weights > 0
+    logits, weights = logits[heard], weights[heard]
+    joined = np.full(logits.shape[1:], np.nan, np.float32)
+    for start in range(0, len(joined), BLOCK):
+        values = logits[:, start : start + BLOCK].astype(np.float64)
+        silent = np.isnan(values).all(axis=2)  # [teachers, rows]
+        values[silent] = 0.0
+        share = np.where(silent, 0.0, weights[:, None])
+        total = share.sum(axis=0)
+        known = total > 0
+        share = (share[:, known] / total[known])[:, :, None]
+        joined[start : start + BLOCK][known] = _mean(values[:, known], share, scored, combine, loss, temperature)
+    return joined
+
+
+def _mean(values: Floats, share: Floats, scored: bool, combine: Rule, loss: Loss, temperature: float) -> Floats:
+    joined: Floats
+    if scored or (loss == "logits" and (combine == "mean_logits" or len(values) == 1)):
+        joined = (share * values).sum(axis=0)
+        return joined
+    each = log_softmax(values if loss == "logits" else values / temperature, axis=2)
+    if combine == "mean_probabilities":
+        joined = logsumexp(each, axis=0, b=np.broadcast_to(share, each.shape))
+    else:
+        joined = (share * each).sum(axis=0)
+        if loss == "cross_entropy":
+            # A teacher's logits and log-probabilities differ by one number per row, and so do their means. The softmax
+            # takes it out: the mean of logits and the geometric mean of probabilities are one distribution.
+            joined = log_softmax(joined, axis=1)
+    return np.clip(joined, FLOOR, 0.0)
+
+
+def shares(
+    names: Sequence[str], given: Literal["equal", "dev"] | Mapping[str, float], dev: Sequence[float | None]
+) -> Floats:
+    """Return the weights of the teachers of a task, which sum to 1; `dev` holds their primary dev scores."""
+    if not isinstance(given, str):
+        raw = _given_weights(names, given)
+    else:
+        raw = _dev_weights(names, dev) if given == "dev" else np.ones(len(names))
+    if not raw.any():
+        raise UserError(f"targets.weights: the weights of {listed(names, 'and')} are all 0 → one must count")
+    raw /= raw.max()  # so that the sum cannot overflow
+    weights: Floats = raw / raw.sum()
+    return weights
+
+
+def _dev_weights(names: Sequence[str], dev: Sequence[float | None]) -> Floats:
+    for name, score in zip(names, dev, strict=True):
+        if score is None or not math.isfinite(score):
+            raise UserError(f'targets.weights: "dev" needs a dev score of teacher {name} → write equal, or numbers')
+        if score < 0:
+            raise UserError(
+                f"targets.weights: teacher {name} has the dev score {score:g}, which is below 0 and no weight → "
+                "write equal, or numbers"
+            )
+    return np.array(dev, np.float64)
+
+
+def _given_weights(names: Sequence[str], given: Mapping[str, float]) -> Floats:
+    for name, weight in given.items():
+        if name not in names:
+            raise UserError(f'targets.weights names "{name}", which is no teacher here → {nearest(name, names)}')
+        if not 0 <= weight < math.inf:
+            raise UserError(f"targets.weights: {name} has the weight {weight:g} → write a number of 0 or more")
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise UserError(f"targets.weights has no number for {listed(missing, 'and')} → give every teacher one")
+    return np.array([given[name] for name in names], np.float64)
+
+
+def best(scores: Mapping[str, Mapping[str, float]], count: int, by: Sequence[str]) -> tuple[str, ...]:
+    """Return the best teachers, best first, by the mean of their dev scores on some tasks."""
+    if count > len(scores):
+        raise UserError(f"targets.best.count is {count}, but there are {len(scores)} teachers → write at most that")
+    means = {}
+    for name, of in scores.items():
+        missing = [task for task in by if not math.isfinite(of.get(task, math.nan))]
+        if missing:
+            raise UserError(
+                f"targets.best.by: teacher {name} has no dev score on {listed(missing, 'and')} → name tasks that "
+                "every teacher answers"
+            )
+        means[name] = math.fsum(of[task] for task in by) / len(by)
+    # Ties go by name, so that the choice is the same on every machine.
+    return tuple(sorted(means, key=lambda name: (-means[name], name))[:count])

@@ -1,0 +1,277 @@
+"""Files of predictions, as teachers: what another model, a language model or a person said of each row."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understill.data.check import Fault, as_label, as_score, plain, row_id
+from understill.data.read import BadFile, File, columns_of, read_rows
+from understill.data.taskdata import TaskData, id_keys
+from understill.disk import file_digest
+from understill.errors import DataError, Problem, UserError, listed, nearest
+from understill.recipe import fingerprint
+from understill.targets.teachers import Floats, Logits, Progress, bare, by_name
+from understill.tasks import Task
+
+Values = Literal["auto", "probabilities", "logits"]
+
+#: What the labels that were not chosen share. A label alone would have infinite logits, and whoever chose it may err.
+DOUBT = 0.05
+#: No probability is taken to be lower: 0 has no logarithm, and in a file it only means that digits ran out.
+LEAST = 1e-4
+#: How far the probabilities of a row may be from 1 together.
+SLACK = 1e-3
+
+_ID = re.compile(r"[0-9a-f]{24}")
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionsTeacher:
+    """What files say, found by row id."""
+
+    name: str
+    digest: str
+    task: Task
+    keys: NDArray[np.uint64]  # [n], sorted; the last 64 bits of the rows' ids
+    values: Logits  # [n, outputs]
+
+    def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
+        """Return what the files say of each row; NaN where they say nothing."""
+        found, places = self._find(data)
+        columns = [self.task.labels.index(label) for label in data.task.labels] or [0]
+        said = np.full((data.rows, len(columns)), np.nan, np.float32)
+        said[found] = self.values[places[found]][:, columns]
+        if progress:
+            progress(data.rows)
+        return said
+
+    def must_match(self, splits: Iterable[TaskData]) -> None:
+        """Stop where the files say nothing about any row of these splits."""
+        if not any(self._find(data)[0].any() for data in splits):
+            texts = listed([f'"{column}"' for column in self.task.text], "and")
+            raise UserError(
+                f"teacher {self.name}: none of its {len(self.keys):,} predictions is about a row of {self.task.name}; "
+                f'rows are found by their id in a column "id" (24 hex digits, made of the task\'s name and the texts), '
+                f"or by {texts}, which must be letter for letter the texts of the task's own files"
+            )
+
+    def _find(self, data: TaskData) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        keys = id_keys(data.table()["id"])
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return self.keys[places] == keys, places
+
+
+def read_predictions(
+    name: str, files: Sequence[File], task: Task, labels: Mapping[str, str], values: Values
+) -> PredictionsTeacher:
+    """Read files of predictions; everything that is wrong with their rows is raised together."""
+    forms = [_form(name, file, task, labels) for file in files]
+    if len({form.hard for form in forms}) > 1:
+        raise UserError(f"teacher {name}: some of its files hold labels, others numbers → make them two teachers")
+    rows = _Rows(files)
+    for number, (file, form) in enumerate(zip(files, forms, strict=True)):
+        for row in read_rows(file, form.columns, ("id",)):
+            try:
+                if row.fault:
+                    raise Fault(row.fault)
+                if (numbers := form.said(row.values)) is not None:
+                    rows.add(number, row.number, form.key(row.values), numbers)
+            except Fault as fault:
+                rows.blame(file.place(row.number), fault.what, fault.fix)
+    raw = np.array(rows.values, np.float64).reshape(-1, task.outputs)
+    if not rows.total and not len(raw):
+        raise UserError(f"teacher {name}: its files hold no predictions, only empty cells")
+    if task.kind == "classification" and len(raw):
+        raw = _log_probabilities(raw, rows, "probabilities" if forms[0].hard else values)
+    keys, said = _sorted(rows, raw)
+    if rows.total:
+        one = "1 prediction" if rows.total == 1 else f"{rows.total:,} predictions"
+        raise DataError(f"teacher {name}: {one} cannot be used", rows.problems, rows.total)
+    return PredictionsTeacher(name, predictions_digest(files, labels, values), task, keys, said)
+
+
+def predictions_digest(files: Sequence[File], labels: Mapping[str, str], values: Values) -> str:
+    """Return the digest of what decides the predictions, without reading their rows."""
+    contents = sorted(file_digest(file.path) for file in files)
+    return fingerprint({"files": contents, "labels": dict(labels), "values": values})
+
+
+# What a file holds ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Which columns of a file name a row, and which say something of it."""
+
+    task: Task
+    texts: tuple[str, ...]  # empty where there is only the id
+    said_in: tuple[str, ...]  # one column for each label, or the one that holds the score or the label
+    names: Mapping[str, int] | None = None  # what the labels may be called; None where numbers are read
+
+    @property
+    def hard(self) -> bool:
+        return self.names is not None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("id", *self.texts, *self.said_in)
+
+    def key(self, values: Sequence[Any]) -> int:
+        """Return the last 64 bits of a row's id."""
+        name = plain(values[0], "id") or ""
+        if not _ID.fullmatch(name):
+            if not self.texts:
+                raise Fault(f'"{name[:60]}" is not a row id', "ids have 24 hex digits; or give the texts instead")
+            texts = [plain(value, column) or "" for value, column in zip(values[1:], self.texts, strict=False)]
+            try:
+                name = row_id(self.task.name, texts)
+            except UnicodeEncodeError:
+                raise Fault("the text is not valid UTF-8", "save the file as UTF-8") from None
+        return int(name[8:], 16)
+
+    def said(self, values: Sequence[Any]) -> list[float] | None:
+        """Return a row's numbers; None where all cells are empty."""
+        cells = values[1 + len(self.texts) :]
+        if self.names is not None:
+            return self._chosen(as_label(cells[0], self.said_in[0]), self.names)
+        numbers = [as_score(cell) for cell in cells]
+        known = [number for number in numbers if number is not None]
+        if known and len(known) < len(numbers):
+            raise Fault(f'no number in column "{self.said_in[numbers.index(None)]}"', "fill it, or empty the whole row")
+        return known or None
+
+    def _chosen(self, label: str | None, names: Mapping[str, int]) -> list[float] | None:
+        if label is None:
+            return None
+        number = names.get(label, names.get(bare(label)))
+        if number is None:
+            raise Fault(f'unknown label "{label[:60]}"', lambda: nearest(label, self.task.labels))
+        shared = [DOUBT / (len(self.task.labels) - 1)] * len(self.task.labels)
+        return [*shared[:number], 1 - DOUBT, *shared[number + 1 :]]
+
+
+def _form(name: str, file: File, task: Task, given: Mapping[str, str]) -> _Form:
+    """Find out what a file holds, by the names of its columns."""
+    there = columns_of(file)
+    texts = task.text if all(column in there for column in task.text) else ()
+    if "id" not in there and not texts:
+        wanted = listed([f'"{column}"' for column in task.text], "and")
+        raise BadFile(str(file.path), f'no column "id" and no {wanted}', "rows are found by their id or by their texts")
+    free = [column for column in there if column not in ("id", *task.text)]
+    if task.kind == "regression":
+        column = next((column for column in ("score", task.name, task.label) if column in free), None)
+        if column is None:
+            raise BadFile(str(file.path), f"no scores; the columns are: {_shown(there)}", 'name one of them "score"')
+        return _Form(task, texts, (column,))
+    places = _label_columns(name, free, task, given)
+    if places is not None:
+        return _Form(task, texts, places)
+    column = next((column for column in ("label", task.label) if column in free), None)
+    if column is None:
+        what = f"neither a column for each label of {task.name} ({_shown(task.labels)}) nor one that names the label"
+        example = ", ".join(f"{column}: {label}" for column, label in zip(free, task.labels, strict=False))
+        fix = f"name the columns so, or say which is which, for instance labels: {{{example}}}"
+        raise BadFile(str(file.path), f"{what}; the columns are: {_shown(there)}", fix)
+    return _Form(task, texts, (column,), _names(name, task, given))
+
+
+def _label_columns(name: str, free: Sequence[str], task: Task, given: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the column of each label, where every label has one."""
+    if not given:
+        found = by_name(task.labels, free)
+        return tuple(free[found[label]] for label in task.labels) if len(found) == len(task.labels) else None
+    if not all(column in free for column in given):
+        return None
+    columns = {label: column for column, label in given.items()}
+    if len(columns) < len(given) or set(columns) != set(task.labels):
+        raise UserError(f"teacher {name}: labels must name one column for each of {_shown(task.labels)}")
+    return tuple(columns[label] for label in task.labels)
+
+
+def _names(name: str, task: Task, given: Mapping[str, str]) -> dict[str, int]:
+    """Return the numbers of the labels by what they may be called."""
+    for label in given.values():
+        if label not in task.labels:
+            raise UserError(f'teacher {name}: labels names "{label}" → {nearest(label, task.labels)}')
+    numbers = {label: number for number, label in enumerate(task.labels)}
+    loose = Counter(bare(label) for label in task.labels)
+    names = {bare(label): number for label, number in numbers.items() if loose[bare(label)] == 1}
+    return names | numbers | {called: numbers[label] for called, label in given.items()}
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """Rows that were read, each with its place, and what is wrong with those that cannot be used."""
+
+    def __init__(self, files: Sequence[File]) -> None:
+        self.files = files
+        self.keys, self.values = array("Q"), array("d")
+        self._file, self._line = array("I"), array("Q")
+        self.problems: list[Problem] = []
+        self.total = 0
+
+    def add(self, file: int, line: int, key: int, said: Sequence[float]) -> None:
+        """Keep a row."""
+        self.keys.append(key)
+        self.values.extend(said)
+        self._file.append(file)
+        self._line.append(line)
+
+    def place(self, number: int) -> str:
+        """Say where a row stands."""
+        return self.files[self._file[number]].place(self._line[number])
+
+    def blame(self, place: str, what: str, fix: str = "") -> None:
+        """Note a row that cannot be used; the first ones in words."""
+        self.total += 1
+        if len(self.problems) < DataError.SHOWN:
+            self.problems.append(Problem(place, what, fix))
+
+
+def _log_probabilities(raw: Floats, rows: _Rows, values: Values) -> Floats:
+    """Turn probabilities into logits; numbers that are none are logits already."""
+    sums = raw.sum(axis=1)
+    sound = (raw >= 0).all(axis=1) & (np.abs(sums - 1) <= SLACK)
+    if values == "logits":
+        return raw
+    # Logits that look like probabilities on most rows do not occur; probabilities with some bad rows do.
+    if values == "auto" and sound.mean() < 0.5:
+        if (raw >= 0).all() and (np.abs(sums - 100) <= 1).all():
+            rows.blame(rows.place(0), "the numbers look like percentages", "divide them by 100")
+        return raw
+    for number in np.flatnonzero(~sound).tolist():
+        what = f"these are not probabilities: they add up to {sums[number]:.4g}"
+        if (raw[number] < 0).any():
+            what = f"{raw[number].min():g} is not a probability"
+        rows.blame(rows.place(number), what, "mend them, or set values: logits if that is what they are")
+    floored = np.maximum(raw, LEAST)
+    logs: Floats = np.log(floored / floored.sum(axis=1, keepdims=True))
+    return logs
+
+
+def _sorted(rows: _Rows, values: Floats) -> tuple[NDArray[np.uint64], Logits]:
+    """Sort by key, noting rows that contradict one another."""
+    keys = np.array(rows.keys, np.uint64)
+    order = np.argsort(keys, kind="stable")
+    keys, said = keys[order], values[order].astype(np.float32)
+    again = np.zeros(len(keys), bool)
+    again[1:] = keys[1:] == keys[:-1]
+    first = np.maximum.accumulate(np.where(again, 0, np.arange(len(keys))))
+    for number in np.flatnonzero((said != said[first]).any(axis=1)).tolist():
+        before = rows.place(order[first[number]])
+        rows.blame(rows.place(order[number]), f"the same row stands in {before} with other values", "keep one of them")
+    return keys, said

@@ -1,0 +1,262 @@
+"""Teachers: whatever says something about rows, as one small interface, and the verdict on what it says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from transformers import PreTrainedTokenizerFast
+
+from understill.data.taskdata import TaskData, id_keys
+from understill.data.tokens import Tokens, tokenise
+from understill.errors import UserError, listed
+from understill.evaluate.metrics import FUNCTIONS, majority, primary, score
+from understill.evaluate.predict import Network, Predictions, predict_all
+from understill.models.folder import ModelFolder
+from understill.tasks import Task
+
+Progress = Callable[[int], None]
+Floats = NDArray[np.float64]
+Logits = NDArray[np.float32]
+
+#: A correlation from here on means that the scores are about the right thing.
+CORRELATED = 0.5
+
+
+class Teacher(Protocol):
+    """Something that gives logits for rows."""
+
+    @property
+    def name(self) -> str:
+        """What the recipe calls it."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything that decides what it says."""
+
+    def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
+        """Return raw logits, [rows, outputs] in the order of the task's labels; scores on its scale for regression.
+
+        A row of which it says nothing is NaN. `progress` is told how many rows were done since it was last called.
+        """
+
+
+# Labels --------------------------------------------------------------------------------------------------------------
+
+
+def by_name(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """Find labels among names: as they are written, else without regard to case, blanks, hyphens and underscores."""
+    found = {label: names.index(label) for label in labels if label in names}
+    free = {number: bare(name) for number, name in enumerate(names) if number not in found.values()}
+    rest = {label: bare(label) for label in labels if label not in found}
+    known, asked = Counter(free.values()), Counter(rest.values())
+    numbers = {bare: number for number, bare in free.items()}
+    # Two names that only differ in this way could each be meant.
+    return found | {label: numbers[bare] for label, bare in rest.items() if known[bare] == asked[bare] == 1}
+
+
+def bare(name: str) -> str:
+    """Return a name without what two writers of it may do differently."""
+    return "".join(name.casefold().replace("-", " ").replace("_", " ").split())
+
+
+def match_labels(teacher: str, outputs: Sequence[str], task: Task, given: Mapping[str, str]) -> list[int]:
+    """Return which output of a teacher stands for each of the task's labels; `given` maps its names to the task's.
+
+    Given names may also be "LABEL_0" or "0". Without them every output must have a label of the same name.
+    """
+    if given:
+        places = {label: _number(key, outputs) for key, label in given.items()}
+        whole = len(places) == len(given) and set(places) == set(task.labels)
+        if whole and None not in places.values() and len(set(places.values())) == len(places):
+            return [number for label in task.labels if (number := places[label]) is not None]
+        why = "labels must name one of its labels for each of the task's"
+    else:
+        found = by_name(task.labels, outputs)
+        if len(found) == len(task.labels) == len(outputs):
+            return [found[label] for label in task.labels]
+        why = "its labels are not those of the task"
+    example = ", ".join(f"{name}: {label}" for name, label in zip(outputs, task.labels, strict=False))
+    raise UserError(
+        f"teacher {teacher}: {why}; it has {_some(outputs)}, {task.name} has {_some(task.labels)} "
+        f"→ say which is which, for instance labels: {{{example}}}"
+    )
+
+
+def _number(key: str, outputs: Sequence[str]) -> int | None:
+    numbers = {str(number): number for number in range(len(outputs))}
+    numbers |= {f"LABEL_{number}": number for number in range(len(outputs))}
+    return (numbers | {name: number for number, name in enumerate(outputs)}).get(key)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+
+
+# Networks ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkTeacher:
+    """A network with its own tokeniser."""
+
+    name: str
+    digest: str
+    network: Network
+    tokenizer: PreTrainedTokenizerFast
+    tasks: Mapping[str, Task]  # by name, as the network answers them
+    lengths: Mapping[str, int]  # tokens it reads of each task's rows
+    labels: Mapping[str, str]  # its labels to the task's; empty where they have the same names
+    cache: Path
+    batch: int
+
+    def fit(self, task: Task) -> tuple[Task, list[int]]:
+        """Return the task as the network answers it, and which of its outputs are the labels asked for."""
+        own = self.tasks.get(task.head)
+        if own is None:
+            raise UserError(f"teacher {self.name}: it has no task {task.head}, only {listed(list(self.tasks), 'and')}")
+        if own.kind != task.kind:
+            raise UserError(f"teacher {self.name}: its {own.name} is a {own.kind} task, here it is {task.kind}")
+        if len(own.text) != len(task.text):
+            raise UserError(f"teacher {self.name}: it reads {len(own.text)} text, {task.name} has {len(task.text)}")
+        return own, [0] if own.kind == "regression" else match_labels(self.name, own.labels, task, self.labels)
+
+    def logits(self, data: TaskData, progress: Progress | None = None, rows: NDArray[np.bool_] | None = None) -> Logits:
+        """Return the logits of every row, or of some; the others are NaN."""
+        own, outputs = self.fit(data.task)
+        asked = np.ones(data.rows, bool) if rows is None else rows
+        said = np.full((data.rows, len(outputs)), np.nan, np.float32)
+        tokens = part(tokenise(data, self.tokenizer, self.lengths[own.name], self.cache), asked)
+        # The network's own task has the range of scores it was trained with.
+        said[asked] = predict_all(self.network, tokens, [own], self.batch, progress)[own.name].logits[:, outputs]
+        if odd := int((~np.isfinite(said[asked])).any(axis=1).sum()):
+            what = f"gives numbers that are not finite for {odd:,} rows of {data.task.name}/{data.split}"
+            raise UserError(f"teacher {self.name}: it {what}; its weights are damaged → train or save it again")
+        return said
+
+
+class ModelTeacher(NetworkTeacher):
+    """A model of understill's own, of this run or of another."""
+
+    def __init__(
+        self,
+        name: str,
+        digest: str,
+        folder: ModelFolder,
+        cache: Path,
+        batch: int,
+        device: str,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        tasks = {task.name: task for task in folder.tasks}
+        network = folder.model.to(device).eval()
+        super().__init__(name, digest, network, folder.tokenizer, tasks, folder.max_lengths, labels or {}, cache, batch)
+
+
+def part(tokens: Tokens, rows: NDArray[np.bool_]) -> Tokens:
+    """Return the tokens of some rows."""
+    if rows.all():
+        return tokens
+    lengths = tokens.lengths
+    offsets = np.concatenate([[0], np.cumsum(lengths[rows])]).astype(np.int64)
+    ids = tokens.ids[np.repeat(rows, lengths)]
+    return replace(tokens, ids=ids, offsets=offsets, second=tokens.second[rows], gold=tokens.gold[rows])
+
+
+# Folds ---------------------------------------------------------------------------------------------------------------
+
+
+def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
+    """Return each row's fold, by its id alone: equal texts fall into the same one."""
+    return (id_keys(data.table()["id"]) % np.uint64(folds)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class FoldedTeacher:
+    """Models that each left out one fold: a training row is answered by the one that has not seen it."""
+
+    name: str
+    digest: str
+    models: Sequence[Callable[[], NetworkTeacher]]  # opened one at a time
+
+    def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
+        """Return the logits of each training row's own fold; on other splits, the mean over all models."""
+        said: Floats | None = None
+        if data.split == "train":
+            folds = fold_of(data, len(self.models))
+            for fold, model in enumerate(self.models):
+                mine = folds == fold
+                if mine.any():
+                    own = model().logits(data, progress, mine)
+                    said = own.astype(np.float64) if said is None else np.where(mine[:, None], own, said)
+        else:
+            for number, model in enumerate(self.models):
+                # All models go through all rows; they are counted with the last.
+                own = model().logits(data, progress if number == len(self.models) - 1 else None)
+                said = own / len(self.models) + (0.0 if said is None else said)
+        assert said is not None
+        return said.astype(np.float32)
+
+
+# The verdict ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How well a teacher knows a task."""
+
+    score: float | None  # by the task's first metric, higher is better; None where no row could be scored
+    scores: dict[str, float]
+    majority: float | None  # the same of the simplest guess
+    fault: str  # what is wrong with it; empty where it is fine
+
+
+def examine(task: Task, gold: NDArray[np.floating], logits: Logits, train_gold: NDArray[np.floating]) -> Verdict:
+    """Score a teacher on dev rows that have gold and of which it says something; it must beat the simplest guess."""
+    known = ~np.isnan(gold) & ~np.isnan(logits).any(axis=1)
+    if not known.any():
+        return Verdict(None, {}, None, "")
+    true, said = gold[known].astype(np.float64), Predictions(task, logits[known]).values
+    train = true if np.isnan(train_gold).all() else train_gold.astype(np.float64)
+    scores, guess = score(task, true, said), majority(task, train, true)
+    reached, floor = primary(task, scores), primary(task, guess)
+    reason = _strange_scale(true, said, train) if task.kind == "regression" else _mixed_up(task, true, said, floor)
+    if not reason and reached <= floor:
+        reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
+    name = task.metrics[0]
+    fault = f"{name} {scores[name]:.3f} on dev, where the simplest guess has {guess[name]:.3f}: {reason}"
+    return Verdict(reached, scores, floor, fault if reason else "")
+
+
+def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:
+    """Say which labels seem to stand for which others, where another order of the outputs fits far better."""
+    counts = np.zeros((task.outputs, task.outputs), np.int64)  # [said, gold]
+    np.add.at(counts, (said.astype(np.int64), gold.astype(np.int64)), 1)
+    meant = linear_sum_assignment(counts, maximize=True)[1]
+    gain = (counts[np.arange(task.outputs), meant].sum() - np.trace(counts)) / len(gold)
+    better = primary(task, score(task, gold, meant[said.astype(np.int64)].astype(np.float64)))
+    # By chance alone, some other order of a mere guesser's outputs always fits a little better.
+    if gain <= max(0.1, 3 / np.sqrt(len(gold))) or better <= floor:
+        return ""
+    pairs = ", ".join(f"{task.labels[here]}: {task.labels[there]}" for here, there in enumerate(meant))
+    return (
+        f"its labels seem to be mixed up, and in another order they would reach {better:.3f}; if its names are wrong, "
+        f"write labels: {{{pairs}}}, with its own name for what now goes as the first of each two"
+    )
+
+
+def _strange_scale(gold: Floats, said: Floats, train: Floats) -> str:
+    """Say that scores are on another scale, where they go with the gold but lie further off than the mean does."""
+    mse, mean = FUNCTIONS["mse"], np.full(len(gold), np.nanmean(train), np.float64)
+    if mse(gold, said) <= mse(gold, mean) or FUNCTIONS["pearson"](gold, said) < CORRELATED:
+        return ""
+    return (
+        f"its scores go from {said.min():g} to {said.max():g}, those of the task from {gold.min():g} to "
+        f"{gold.max():g}: they seem to be on another scale; bring them onto the task's, in a file of predictions"
+    )

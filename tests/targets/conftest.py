@@ -1,0 +1,33 @@
+"""Rows of a task as the reader leaves them, with their true ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from understill.data.check import row_id
+from understill.data.taskdata import TaskData, Writer
+from understill.recipe import fingerprint
+from understill.tasks import Task
+
+Stand = Callable[..., TaskData]
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Stand:
+    """A function that writes a split: texts, or pairs of them, and gold where there is some."""
+
+    def write(task: Task, texts: Sequence[Any], gold: Sequence[Any] = (), split: str = "train") -> TaskData:
+        name = fingerprint([task.name, split, list(texts), list(gold)])
+        path = tmp_path / f"{name}.arrow"
+        writer = Writer(path, task)
+        for text, label in zip(texts, gold or [None] * len(texts), strict=True):
+            columns = list(text) if task.pair else [text]
+            writer.add(row_id(task.name, columns), columns, label)
+        writer.close()
+        return TaskData(task, split, path, name, len(texts))
+
+    return write

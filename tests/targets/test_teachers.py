@@ -1,0 +1,332 @@
+"""Teachers answer in the order of the task's labels, folds keep to rows they have not seen, and bad ones are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import MOOD, STARS, TASKS, TOPIC, liven, some_model
+from understill.data.taskdata import TaskData
+from understill.data.tokens import encode
+from understill.errors import UserError
+from understill.evaluate.predict import predict
+from understill.models.encoder import load_tokenizer
+from understill.models.folder import ModelFolder
+from understill.targets.teachers import (
+    FoldedTeacher,
+    ModelTeacher,
+    NetworkTeacher,
+    by_name,
+    examine,
+    fold_of,
+    match_labels,
+)
+from understill.tasks import Task
+
+Stand = Callable[..., TaskData]
+WORDS = ["parcel", "order", "account", "password", "film", "guitar", "man", "please", "twice", "locked", "good", "long"]
+TEXTS = [f"the {one} and my {two} are {three}" for one in WORDS for two in WORDS[:2] for three in ("good", "locked !")]
+PAIRS = [(text, TEXTS[-number]) for number, text in enumerate(TEXTS)]
+
+
+@pytest.fixture(scope="module")
+def models(tiny: Path) -> list[ModelFolder]:
+    """Three models with the same tasks and other weights."""
+    made = []
+    for seed in range(3):
+        model = some_model(tiny, seed=seed).eval()
+        liven(model)
+        for weight in model.heads.parameters():
+            weight.data *= seed + 1
+        made.append(ModelFolder(tiny, model, load_tokenizer(str(tiny)), {"mood": 32, "topic": 24, "stars": 16}, {}))
+    return made
+
+
+def teacher_of(folder: ModelFolder, cache: Path, **changes: Any) -> ModelTeacher:
+    return ModelTeacher("old", "0" * 32, folder, cache, 7, "cpu", **changes)
+
+
+def expected(folder: ModelFolder, task: Task, texts: list[Any]) -> np.ndarray[Any, Any]:
+    tokens = encode(texts, folder.tokenizer, folder.max_lengths[task.name])
+    return predict(folder.model, tokens, task, len(texts)).logits
+
+
+# Models --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("task", "texts"), [(MOOD, TEXTS), (TOPIC, PAIRS), (STARS, TEXTS)])
+def test_a_model_says_what_it_predicts(
+    task: Task, texts: list[Any], models: list[ModelFolder], stand: Stand, tmp_path: Path
+) -> None:
+    done: list[int] = []
+    said = teacher_of(models[0], tmp_path).logits(stand(task, texts), done.append)
+    assert said.dtype == np.float32 and said.std(axis=0).min() > 0.01
+    np.testing.assert_allclose(said, expected(models[0], task, texts), atol=1e-5)
+    assert sum(done) == len(texts) and len(done) > 1
+
+
+def test_labels_are_joined_by_name(models: list[ModelFolder], stand: Stand, tmp_path: Path) -> None:
+    turned = replace(TOPIC, labels=("access", "delivery", "money"))
+    teacher = teacher_of(models[0], tmp_path)
+    one, two = teacher.logits(stand(TOPIC, PAIRS)), teacher.logits(stand(turned, PAIRS))
+    np.testing.assert_array_equal(two, one[:, [2, 0, 1]])
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(two, one, atol=0.1)
+
+
+def test_a_diagnostic_set_is_answered_by_its_tasks_head(
+    models: list[ModelFolder], stand: Stand, tmp_path: Path
+) -> None:
+    probe = replace(TOPIC, name="probe", head="topic", labels=TOPIC.labels[::-1])
+    teacher = teacher_of(models[0], tmp_path)
+    np.testing.assert_array_equal(teacher.logits(stand(probe, PAIRS)), teacher.logits(stand(TOPIC, PAIRS))[:, ::-1])
+
+
+def test_scores_are_on_the_scale_the_model_was_trained_with(
+    models: list[ModelFolder], stand: Stand, tmp_path: Path
+) -> None:
+    wider = replace(STARS, range=(0.0, 100.0))  # the range that other rows have shown
+    said = teacher_of(models[0], tmp_path).logits(stand(wider, TEXTS))
+    np.testing.assert_allclose(said, expected(models[0], STARS, TEXTS), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (replace(MOOD, name="tone", head="tone"), "no task tone, only mood, topic and stars"),
+        (replace(MOOD, labels=("calm", "angry")), "it has calm, upset, mood has calm, angry .* labels: {calm: calm"),
+        (replace(MOOD, labels=("calm", "upset", "glad")), "its labels are not those of the task"),
+        (replace(TOPIC, labels=("money", "access")), "its labels are not those of the task"),
+        (replace(STARS, name="mood", head="mood"), "its mood is a classification task, here it is regression"),
+        (replace(MOOD, text=("one", "two")), "it reads 1 text, mood has 2"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(
+    task: Task, words: str, models: list[ModelFolder], stand: Stand, tmp_path: Path
+) -> None:
+    texts: list[Any] = PAIRS if task.pair else TEXTS
+    with pytest.raises(UserError, match=words):
+        teacher_of(models[0], tmp_path).logits(stand(task, texts))
+
+
+def test_a_model_can_be_told_which_label_is_which(models: list[ModelFolder], stand: Stand, tmp_path: Path) -> None:
+    own = stand(replace(TOPIC, labels=("post", "bank")), PAIRS)
+    said = teacher_of(models[0], tmp_path, labels={"money": "bank", "delivery": "post"}).logits(own)
+    plain = teacher_of(models[0], tmp_path).logits(stand(TOPIC, PAIRS))
+    np.testing.assert_array_equal(said, plain[:, [0, 1]])
+
+
+def test_numbers_that_are_not_finite_are_refused(tiny: Path, stand: Stand, tmp_path: Path) -> None:
+    model = some_model(tiny).eval()
+    model.heads.tasks[0].out.bias.data[0] = float("nan")
+    folder = ModelFolder(tiny, model, load_tokenizer(str(tiny)), {task.name: 32 for task in TASKS}, {})
+    with pytest.raises(UserError, match="not finite for 48 rows of mood/dev"):
+        teacher_of(folder, tmp_path).logits(stand(MOOD, TEXTS, split="dev"))
+
+
+# Names ---------------------------------------------------------------------------------------------------------------
+
+
+def test_names_match_as_written_before_they_match_loosely() -> None:
+    assert by_name(["not_entailment", "Entailment"], ["ENTAILMENT", "not entailment"]) == {
+        "not_entailment": 1,
+        "Entailment": 0,
+    }
+    assert by_name(["ab", "AB"], ["AB", "a-b"]) == {"AB": 0, "ab": 1}
+    assert by_name(["ab"], ["A-B", "a_b"]) == {}  # either could be meant
+    assert by_name(["a b", "a-b"], ["AB"]) == {}
+
+
+@given(st.permutations(["delivery", "money", "access"]), st.sampled_from([str.upper, str.title, "{}".format]))
+def test_any_order_of_a_teachers_labels_is_put_right(names: list[str], spell: Callable[[str], str]) -> None:
+    outputs = [spell(name) for name in names]
+    places = match_labels("old", outputs, TOPIC, {})
+    assert [names[place] for place in places] == list(TOPIC.labels)
+    for keys in (outputs, [f"LABEL_{number}" for number in range(3)], ["0", "1", "2"]):
+        assert match_labels("old", outputs, TOPIC, dict(zip(keys, names, strict=True))) == places
+    numbered = ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert match_labels("old", numbered, TOPIC, dict(zip("012", names, strict=True))) == places
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"x": "calm", "y": "upset", "z": "calm"},
+        {"x": "calm"},
+        {"x": "calm", "q": "upset"},
+        {"x": "calm", "0": "upset"},
+        {"x": "calm", "y": "angry"},
+        {"x": "calm", "y": "upset", "z": "glad"},
+    ],
+)
+def test_a_map_must_name_one_output_for_each_label(labels: dict[str, str]) -> None:
+    with pytest.raises(UserError, match=r"teacher old: labels must .* it has x, y, z, mood has calm, upset"):
+        match_labels("old", ["x", "y", "z"], MOOD, labels)
+
+
+# Folds ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_fold_goes_by_the_text_alone(stand: Stand) -> None:
+    folds = fold_of(stand(MOOD, TEXTS), 3)
+    assert np.bincount(folds, minlength=3).min() >= 8
+    again = fold_of(stand(MOOD, [*TEXTS[::-1], *TEXTS], split="dev"), 3)
+    np.testing.assert_array_equal(again, [*folds[::-1], *folds])
+
+
+def folded(models: list[ModelFolder], cache: Path, opened: list[int]) -> FoldedTeacher:
+    def opener(number: int) -> Callable[[], NetworkTeacher]:
+        def open_model() -> NetworkTeacher:
+            opened.append(number)
+            return teacher_of(models[number], cache)
+
+        return open_model
+
+    return FoldedTeacher("folds", "0" * 32, [opener(number) for number in range(len(models))])
+
+
+@pytest.mark.parametrize(("task", "texts"), [(MOOD, TEXTS), (TOPIC, PAIRS), (STARS, TEXTS)])
+def test_each_training_row_is_answered_by_the_model_of_its_fold(
+    task: Task, texts: list[Any], models: list[ModelFolder], stand: Stand, tmp_path: Path
+) -> None:
+    data, opened, done = stand(task, texts), [], []
+    said = folded(models, tmp_path, opened).logits(data, done.append)
+    each = np.stack([expected(model, task, texts) for model in models])
+    np.testing.assert_allclose(said, each[fold_of(data, 3), np.arange(len(texts))], atol=1e-5)
+    assert np.abs(each - each[0]).max() > 0.1 and opened == [0, 1, 2]
+    assert sum(done) == len(texts)  # no model reads rows of another's fold
+
+
+def test_a_fold_without_rows_needs_no_model(models: list[ModelFolder], stand: Stand, tmp_path: Path) -> None:
+    data, opened = stand(MOOD, TEXTS[:1]), []
+    said = folded(models, tmp_path, opened).logits(data)
+    assert opened == fold_of(data, 3).tolist() and np.isfinite(said).all()
+
+
+@pytest.mark.parametrize("task", [MOOD, STARS])
+def test_other_rows_are_answered_by_the_mean_of_all_models(
+    task: Task, models: list[ModelFolder], stand: Stand, tmp_path: Path
+) -> None:
+    done: list[int] = []
+    data = stand(task, TEXTS, split="dev")
+    said = folded(models, tmp_path, []).logits(data, done.append)
+    each = np.stack([expected(model, task, TEXTS) for model in models])
+    np.testing.assert_allclose(said, each.mean(axis=0), atol=1e-5)
+    assert sum(done) == len(TEXTS)
+
+
+# The verdict ---------------------------------------------------------------------------------------------------------
+
+
+def votes(numbers: Any, task: Task) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return (np.eye(task.outputs)[np.asarray(numbers)] * 4).astype(np.float32)
+
+
+def gold_and_guess(task: Task, rows: int, right: float) -> tuple[Any, Any]:
+    """Return gold and answers of which so many are right."""
+    random = np.random.default_rng(0)
+    gold = random.integers(0, task.outputs, rows)
+    wrong = (gold + random.integers(1, task.outputs, rows)) % task.outputs
+    return gold.astype(np.float64), np.where(random.random(rows) < right, gold, wrong)
+
+
+def test_a_good_teacher_has_its_scores_and_no_fault() -> None:
+    gold, said = gold_and_guess(TOPIC, 200, 0.8)
+    verdict = examine(TOPIC, gold, votes(said, TOPIC), gold)
+    assert verdict.score == verdict.scores["accuracy"] == (gold == said).mean()
+    assert verdict.majority == np.bincount(gold.astype(int)).max() / 200
+    assert verdict.fault == ""
+
+
+def test_rows_without_gold_or_answer_do_not_count() -> None:
+    gold, said = gold_and_guess(MOOD, 100, 0.9)
+    logits = votes(said, MOOD)
+    wrong = 1 - gold[:20].astype(int)
+    logits[:20] = votes(wrong, MOOD)
+    logits[:10], gold[10:20] = np.nan, np.nan
+    verdict = examine(MOOD, gold, logits, gold)
+    assert verdict.score == (gold[20:] == said[20:]).mean()
+    silent = examine(MOOD, gold, np.full_like(logits, np.nan), gold)
+    assert (silent.score, silent.scores, silent.majority, silent.fault) == (None, {}, None, "")
+    assert examine(MOOD, np.full(100, np.nan), logits, gold).score is None
+
+
+def test_a_teacher_no_better_than_the_majority_is_refused_with_both_scores() -> None:
+    gold = np.array([0.0] * 60 + [1.0] * 40)
+    verdict = examine(MOOD, gold, votes([0] * 100, MOOD), gold)
+    assert verdict.score == verdict.majority == 0.6
+    assert verdict.fault.startswith("accuracy 0.600 on dev, where the simplest guess has 0.600: it has not learnt the")
+
+
+def test_the_majority_is_that_of_the_training_rows() -> None:
+    gold = np.array([0.0] * 60 + [1.0] * 40)
+    verdict = examine(MOOD, gold, votes([0] * 50 + [1] * 50, MOOD), np.ones(5))
+    assert verdict.majority == 0.4 and not verdict.fault
+    assert examine(MOOD, gold, votes([0] * 100, MOOD), np.full(5, np.nan)).majority == 0.6
+
+
+@given(st.permutations(range(3)))
+def test_labels_in_the_wrong_order_are_found_with_the_map_to_write(order: list[int]) -> None:
+    gold, said = gold_and_guess(TOPIC, 150, 0.85)
+    mixed = np.array(order)[said]  # output order[k] is what it gives for label k
+    fault = examine(TOPIC, gold, votes(mixed, TOPIC), gold).fault
+    if list(order) == [0, 1, 2]:
+        assert not fault
+    else:
+        names = ", ".join(f"{TOPIC.labels[out]}: {TOPIC.labels[order.index(out)]}" for out in range(3))
+        assert f"mixed up, and in another order they would reach {(gold == said).mean():.3f}" in fault
+        assert f"labels: {{{names}}}" in fault
+
+
+def test_two_of_five_labels_mixed_up_are_found_although_the_score_is_fair() -> None:
+    task = replace(TOPIC, labels=tuple("abcde"))
+    gold, said = gold_and_guess(task, 300, 0.9)
+    verdict = examine(task, gold, votes(np.array([0, 1, 2, 4, 3])[said], task), gold)
+    assert verdict.score is not None and verdict.majority is not None and verdict.score > verdict.majority + 0.2
+    assert "labels: {a: a, b: b, c: c, d: e, e: d}" in verdict.fault
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([20, 100, 1000]))
+def test_chance_is_not_taken_for_labels_that_are_mixed_up(seed: int, rows: int) -> None:
+    random = np.random.default_rng(seed)
+    gold, said = random.integers(0, 3, rows), random.integers(0, 3, rows)
+    assert "mixed up" not in examine(TOPIC, gold.astype(float), votes(said, TOPIC), gold.astype(float)).fault
+
+
+def test_a_constant_answer_is_not_taken_for_labels_that_are_mixed_up() -> None:
+    gold = np.array([0.0] * 90 + [1.0] * 10)
+    assert "has not learnt" in examine(MOOD, gold, votes([1] * 100, MOOD), gold).fault
+
+
+def scores_of(low: float, high: float, noise: float) -> tuple[Any, Any]:
+    random = np.random.default_rng(1)
+    gold = random.uniform(1, 5, 200)
+    said = low + (gold - 1) / 4 * (high - low) + random.normal(0, noise, 200) * (high - low)
+    return gold, said.astype(np.float32)[:, None]
+
+
+def test_scores_on_another_scale_are_found_although_they_correlate() -> None:
+    gold, said = scores_of(0, 1, 0.05)
+    verdict = examine(STARS, gold, said, gold)
+    assert verdict.score is not None and verdict.score > 0.9
+    assert verdict.fault.endswith("in a file of predictions") and "on another scale" in verdict.fault
+    assert f"from {said.min():g} to {said.max():g}, those of the task from {gold.min():g} to" in verdict.fault
+    assert examine(STARS, *scores_of(1, 5, 0.05), gold).fault == ""
+
+
+def test_scores_that_go_with_nothing_are_refused() -> None:
+    gold, _ = scores_of(1, 5, 0)
+    said = np.random.default_rng(2).uniform(1, 5, (200, 1)).astype(np.float32)
+    verdict = examine(STARS, gold, np.full_like(said, 3.0), gold)
+    assert verdict.score == verdict.majority == 0 and "pearson_spearman 0.000" in verdict.fault
+    measured = replace(STARS, metrics=("mse",))
+    verdict = examine(measured, gold, said, gold)
+    assert verdict.score is not None and verdict.majority is not None and verdict.score < verdict.majority < 0
+    assert "has not learnt" in verdict.fault

@@ -262,7 +262,7 @@ def test_a_teacher_no_better_than_the_majority_is_refused_with_both_scores() -> 
     gold = np.array([0.0] * 60 + [1.0] * 40)
     verdict = examine(MOOD, gold, votes([0] * 100, MOOD), gold)
     assert verdict.score == verdict.majority == 0.6
-    assert verdict.fault.startswith("accuracy 0.600 on dev, where the simplest guess has 0.600: it has not learnt the")
+    assert verdict.fault.startswith("accuracy 60.0 on dev, where the simplest guess has 60.0: it has not learnt the")
 
 
 def test_the_majority_is_that_of_the_training_rows() -> None:

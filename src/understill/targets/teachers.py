@@ -230,8 +230,13 @@ def examine(task: Task, gold: NDArray[np.floating], logits: Logits, train_gold: 
     if not reason and reached <= floor:
         reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
     name = task.metrics[0]
-    fault = f"{name} {scores[name]:.3f} on dev, where the simplest guess has {guess[name]:.3f}: {reason}"
+    fault = f"{name} {_shown(name, scores)} on dev, where the simplest guess has {_shown(name, guess)}: {reason}"
     return Verdict(reached, scores, floor, fault if reason else "")
+
+
+def _shown(metric: str, scores: dict[str, float]) -> str:
+    """Show a score as the tables do: ×100, save for an error."""
+    return f"{scores[metric]:.3f}" if metric == "mse" else f"{100 * scores[metric]:.1f}"
 
 
 def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:
@@ -240,13 +245,13 @@ def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:
     np.add.at(counts, (said.astype(np.int64), gold.astype(np.int64)), 1)
     meant = linear_sum_assignment(counts, maximize=True)[1]
     gain = (counts[np.arange(task.outputs), meant].sum() - np.trace(counts)) / len(gold)
-    better = primary(task, score(task, gold, meant[said.astype(np.int64)].astype(np.float64)))
+    turned = score(task, gold, meant[said.astype(np.int64)].astype(np.float64))
     # By chance alone, some other order of a mere guesser's outputs always fits a little better.
-    if gain <= max(0.1, 3 / np.sqrt(len(gold))) or better <= floor:
+    if gain <= max(0.1, 3 / np.sqrt(len(gold))) or primary(task, turned) <= floor:
         return ""
     pairs = ", ".join(f"{task.labels[here]}: {task.labels[there]}" for here, there in enumerate(meant))
     return (
-        f"its labels seem to be mixed up, and in another order they would reach {better:.3f}; if its names are wrong, "
+        f"its labels seem to be mixed up, and in another order they would reach {_shown(task.metrics[0], turned)}; if its names are wrong, "
         f"write labels: {{{pairs}}}, with its own name for what now goes as the first of each two"
     )
 

@@ -281,7 +281,7 @@ def test_labels_in_the_wrong_order_are_found_with_the_map_to_write(order: list[i
         assert not fault
     else:
         names = ", ".join(f"{TOPIC.labels[out]}: {TOPIC.labels[order.index(out)]}" for out in range(3))
-        assert f"mixed up, and in another order they would reach {(gold == said).mean():.3f}" in fault
+        assert f"mixed up, and in another order they would reach {100 * (gold == said).mean():.1f}" in fault
         assert f"labels: {{{names}}}" in fault
 
 
@@ -325,7 +325,7 @@ def test_scores_that_go_with_nothing_are_refused() -> None:
     gold, _ = scores_of(1, 5, 0)
     said = np.random.default_rng(2).uniform(1, 5, (200, 1)).astype(np.float32)
     verdict = examine(STARS, gold, np.full_like(said, 3.0), gold)
-    assert verdict.score == verdict.majority == 0 and "pearson_spearman 0.000" in verdict.fault
+    assert verdict.score == verdict.majority == 0 and "pearson_spearman 0.0 " in verdict.fault
     measured = replace(STARS, metrics=("mse",))
     verdict = examine(measured, gold, said, gold)
     assert verdict.score is not None and verdict.majority is not None and verdict.score < verdict.majority < 0

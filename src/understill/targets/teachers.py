@@ -250,8 +250,9 @@ def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:
     if gain <= max(0.1, 3 / np.sqrt(len(gold))) or primary(task, turned) <= floor:
         return ""
     pairs = ", ".join(f"{task.labels[here]}: {task.labels[there]}" for here, there in enumerate(meant))
+    reach = _shown(task.metrics[0], turned)
     return (
-        f"its labels seem to be mixed up, and in another order they would reach {_shown(task.metrics[0], turned)}; if its names are wrong, "
+        f"its labels seem to be mixed up, and in another order they would reach {reach}; if its names are wrong, "
         f"write labels: {{{pairs}}}, with its own name for what now goes as the first of each two"
     )
 

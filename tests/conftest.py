@@ -84,6 +84,12 @@ def tiny_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return folder
 
 
+@pytest.fixture(scope="session")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A four-layer BERT, 32 wide."""
+    return save_tiny(tmp_path_factory.mktemp("deep") / "deep-bert", num_hidden_layers=4)
+
+
 @pytest.fixture
 def recipe_values(tiny: Path, tmp_path: Path) -> dict[str, Any]:
     """The plain values of a recipe that trains in about a second."""

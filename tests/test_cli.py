@@ -297,7 +297,8 @@ def test_teach_trains_only_the_named_model(at: Desk, tmp_path: Path) -> None:
     assert told.out.endswith(f"model: {trained}\n")
     assert re.search(r"│ films +│ accuracy +│", told.out)
     assert "mean" not in told.out
-    assert not (tmp_path / "out" / "my-tasks").exists()
+    record = json.loads((tmp_path / "out" / "my-tasks" / "run.json").read_text())
+    assert record["state"] == "running" and trained.parent.name in record["uses"], "so that it is not cleaned away"
     again = done("teach", "recipe.yaml", "--model", "films", *at.sets, *elsewhere)
     assert again.err == "already trained: films\n"
 

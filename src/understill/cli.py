@@ -116,10 +116,12 @@ def check(
     loaded = _load(recipe, sets)
     from understill import terminal
     from understill.estimate import estimate
-    from understill.pipeline import make_plan
+    from understill.pipeline import make_plan, open_teacher
 
     with terminal.Progress() as watch:
         plan = make_plan(loaded, watch)
+        for teacher in plan.outsiders:
+            open_teacher(plan, teacher)
         times = estimate(plan)
     terminal.show_plan(plan, times)
     if full:
@@ -169,7 +171,7 @@ def teach(
 
     with terminal.Progress() as watch:
         plan = pipeline.make_plan(loaded, watch)
-        trained = [pipeline.teach(plan, each, watch) for each in pipeline.pick_models(plan, tuple(model or ()))]
+        trained = pipeline.train_some(plan, pipeline.pick_models(plan, tuple(model or ())), watch)
     for each in trained:
         terminal.show_scores({each.name: each.scores}, {name: task.task for name, task in plan.loaded.items()})
         terminal.say(f"model: {each.folder}")

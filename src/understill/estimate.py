@@ -35,13 +35,12 @@ def estimate(plan: Plan) -> dict[str, Estimate]:
     """Time a few steps of every model that is not trained yet; nothing is kept of them."""
     seconds: dict[Any, Estimate] = {}
     found = {}
-    for model in plan.models:
-        if not model.done:
-            # Folds, seeds and fine-tuned students take as long as each other; one of them is timed.
-            kind = (model.settings.model_dump_json(), model.tasks, model.lessons is None, bool(model.fold))
-            if kind not in seconds:
-                seconds[kind] = _estimate(plan, model)
-            found[model.name] = seconds[kind]
+    for model in plan.missing:
+        # Folds, seeds and fine-tuned students take as long as each other; one of them is timed.
+        kind = (model.settings.model_dump_json(), model.tasks, model.lessons is None, bool(model.fold))
+        if kind not in seconds:
+            seconds[kind] = _estimate(plan, model)
+        found[model.name] = seconds[kind]
     return found
 
 

@@ -16,6 +16,7 @@ from understill.errors import RecipeError, UserError, nearest
 from understill.mistakes import explain, section_at, shown
 from understill.schema import (
     DataSpec,
+    Distil,
     EncoderSpec,
     Evaluation,
     HeadsSpec,
@@ -95,7 +96,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _whole(self) -> Recipe:
-        faults = [*self._strange_tasks(), *self._unlabelled(), *self._unsettled()]
+        faults = [*self._strange_tasks(), *self._idle(), *self._unsettled()]
         names = [teacher.name for teacher in self.teachers]
         if isinstance(self.targets.weights, dict):
             for name in self.targets.weights:
@@ -126,27 +127,35 @@ class Recipe(Section):
             if name not in self.tasks:
                 yield place, f'there is no task "{name}" → {nearest(name, self.tasks)}'
 
-    def _unlabelled(self) -> Iterator[tuple[str, str]]:
-        """Yield texts without labels that nobody could label."""
+    def _idle(self) -> Iterator[tuple[str, str]]:
+        """Yield what would do nothing: texts that nobody labels, and settings for teachers that are not there."""
+        fix = "name teachers, or leave it out"
+        for name, spec in self.tasks.items():
+            taught = any(not teacher.tasks or name in teacher.tasks for teacher in self.teachers)
+            if spec.unlabelled and not taught:
+                yield f"tasks.{name}.unlabelled", f"there is no teacher to label these texts → {fix}"
         if not self.teachers:
-            fix = "name teachers, or leave it out"
-            for name, spec in self.tasks.items():
-                if spec.unlabelled:
-                    yield f"tasks.{name}.unlabelled", f"there is no teacher to label these texts → {fix}"
             if self.student.unlabelled:
                 yield "student.unlabelled", f"there is no teacher to label texts → {fix}"
+            if self.student.distil != Distil():
+                yield "student.distil", f"there is no teacher to learn from → {fix}"
+            if self.targets != TargetsSpec():
+                yield "targets", f"there is no teacher to take them from → {fix}"
 
     def _unsettled(self) -> Iterator[tuple[str, str]]:
         """Yield settings that do not go together once they are laid over those at the top."""
-        parts: list[tuple[str, Partial]] = [("student", self.student)]
-        parts += [(f"teachers.{number}", teacher) for number, teacher in enumerate(self.teachers)]
-        for place, part in parts:
-            try:
-                self.settings(part)
-            except ValidationError as error:
-                for detail in error.errors():
-                    for key, words in (detail.get("ctx") or {}).get("faults", ()):
-                        yield f"{place}.training.{key}", words
+        trained = [teacher for teacher in self.teachers if teacher.trained]
+        parts: list[tuple[str, Training | None, Training]] = [
+            (f"teachers.{number}.training", teacher.training, self.settings(teacher).training)
+            for number, teacher in enumerate(trained)
+        ]
+        student = self.settings(self.student).training
+        parts.append(("student.training", self.student.training, student))
+        if self.student.finetune:
+            parts.append(("student.finetune", self.student.finetune, over(student, self.student.finetune)))
+        for place, given, whole in parts:
+            for key, words in whole.faults():
+                yield f"{place if given and key in given.model_fields_set else 'training'}.{key}", words
 
     def settings(self, part: Partial) -> Settings:
         """Return what a teacher or the student is trained with."""

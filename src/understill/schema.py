@@ -235,16 +235,21 @@ class Training(Section):
 
     @model_validator(mode="after")
     def _whole(self) -> Training:
-        faults = []
-        if self.micro_batch and self.micro_batch > self.batch:
-            faults.append(
-                ("micro_batch", f"{self.micro_batch} rows are more than the batch has → at most {self.batch}")
-            )
-        if self.patience and self.evaluate.unit == "never":
-            faults.append(("patience", 'it counts evaluations, and evaluate is "never" → set evaluate: 1 epoch'))
+        # A section that is laid over another knows only its own part; the recipe looks at the whole.
+        given = self.model_fields_set
+        faults = [
+            fault for fault in self.faults() if {"micro_batch": "batch", "patience": "evaluate"}[fault[0]] in given
+        ]
         if faults:
             raise faulty(*faults)
         return self
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield settings that do not go together."""
+        if self.micro_batch and self.micro_batch > self.batch:
+            yield "micro_batch", f"{self.micro_batch} rows are more than the batch has → at most {self.batch}"
+        if self.patience and self.evaluate.unit == "never":
+            yield "patience", 'it counts evaluations, and evaluate is "never" → set evaluate: 1 epoch'
 
 
 class Evaluation(Section):
@@ -286,6 +291,8 @@ class Anneal(Section):
             return {"shape": value}
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return {"start": value, "end": value}
+        if not isinstance(value, dict):
+            raise ValueError(f"{shown(value)} is not allowed → write linear, one λ such as 0.5, or none")
         return value
 
     def at(self, progress: float) -> float:
@@ -314,6 +321,12 @@ class Distil(Section):
     anneal: Anneal | None = Anneal()  # teacher annealing needs no weights to be found
     tasks: dict[str, TaskDistil] = Field(default_factory=dict)
 
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take weights for what they are: whoever gives them does not want them multiplied by λ unasked."""
+        weighed = isinstance(value, dict) and "anneal" not in value and ("hard" in value or "soft" in value)
+        return {**value, "anneal": None} if weighed else value
+
     @field_validator("anneal", mode="before")
     @classmethod
     def _none(cls, value: Any) -> Any:
@@ -321,8 +334,16 @@ class Distil(Section):
 
     @model_validator(mode="after")
     def _whole(self) -> Distil:
-        if not self.hard and not self.soft:
-            raise faulty(("soft", "hard and soft are both 0, so nothing is learnt → give one of them a weight"))
+        faults = []
+        for place, mine in (("", self), *((f"tasks.{name}.", self.of(name)) for name in self.tasks)):
+            ends = [(1.0, 1.0)]
+            if mine.anneal is not None:
+                ends = [(mix, 1 - mix) for mix in (mine.anneal.start, mine.anneal.end)]
+            if any(not mine.hard * hard and not mine.soft * soft for hard, soft in ends):
+                what = "with these weights nothing is learnt at one end of the run"
+                faults.append((f"{place}soft", f"{what} → give hard or soft a weight there, or write anneal: none"))
+        if faults:
+            raise faulty(*faults)
         return self
 
     def of(self, task: str) -> Distil:
@@ -380,17 +401,22 @@ class TeacherSpec(Partial):
     def short(cls, value: Any) -> Any:
         """Take `tasks: each` and `tasks: together` for all tasks."""
         if isinstance(value, dict) and value.get("tasks") in ("each", "together"):
+            if "models" in value:
+                raise ValueError(f"tasks: {value['tasks']} says it already → leave models out, or list the tasks")
             return {**{key: given for key, given in value.items() if key != "tasks"}, "models": value["tasks"]}
         return value
 
     @field_validator("seeds", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        if isinstance(value, int) and not isinstance(value, bool):
-            if not 1 <= value <= 100:
-                raise ValueError(f"{value} is no number of seeds → write 3, or list them: [0, 1, 2]")
+        if isinstance(value, int):
+            if isinstance(value, bool) or not 1 <= value <= 100:
+                raise ValueError(f"{shown(value)} is no number of seeds → write 3, or list them: [0, 1, 2]")
             return tuple(range(value))
-        return as_list(value)
+        seeds = as_list(value)
+        if isinstance(seeds, (list, tuple)) and len(set(map(str, seeds))) < len(seeds):
+            raise ValueError("a seed is listed twice → list each once")
+        return seeds
 
     @field_validator("labels", mode="before")
     @classmethod
@@ -470,4 +496,6 @@ def over(base: SomeSection, given: SomeSection | None) -> SomeSection:
     if given is None:
         return base
     changes = {key: getattr(given, key) for key in given.model_fields_set}
-    return type(base).model_validate(base.model_copy(update=changes).model_dump())
+    if "epochs" in changes and "steps" not in changes:
+        changes["steps"] = None  # they would go before the epochs that are asked for
+    return base.model_copy(update=changes)

@@ -170,9 +170,8 @@ def show_run(run: Run) -> None:
     _show_winner(columns, run.tasks)
     for model in run.models:
         if model.role != "teacher":
-            what = "model" if model.role == "model" else model.role
-            name = "" if model.name == model.role else f" {model.name}"
-            say(f"{what}{name}: {model.folder}  (trained in {duration(model.seconds)})")
+            what = model.name if model.name.startswith(model.role) else f"{model.role} {model.name}"
+            say(f"{what}: {model.folder}  (trained in {duration(model.seconds)})")
     teachers = [model for model in run.models if model.role == "teacher"]
     if teachers:
         spent = duration(sum(model.seconds for model in teachers))
@@ -271,8 +270,8 @@ def show_plan(plan: Plan, times: Mapping[str, Estimate] | None = None) -> None:
             )
         out.print(table)
     if times is None:
-        rest = sum(not model.done for model in plan.models)
-        say(f"nothing was run; {rest} of {len(plan.models)} models are to be trained")
+        every = len({model.folder for model in plan.models})
+        say(f"nothing was run; {len(plan.missing)} of {every} models are to be trained")
         return
     total = sum(each.seconds for each in times.values())
     say(
@@ -288,6 +287,7 @@ def show_data(loaded: Mapping[str, LoadedTask], examples: int) -> None:
     for task in loaded.values():
         rows = ", ".join(f"{split} {data.rows:,}" for split, data in task.splits.items())
         notes = [f"{count:,} rows of {split} are in train" for split, count in task.overlap.items() if count]
+        notes += [f"{count:,} rows of {split} are in unlabelled" for split, count in task.foreseen.items() if count]
         notes += [f"{data.rejected:,} rows of {split} left out" for split, data in task.splits.items() if data.rejected]
         table.add_row(task.task.name, *_about(task.task), rows, "; ".join(notes))
     out.print(table)

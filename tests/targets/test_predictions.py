@@ -104,9 +104,16 @@ def test_an_id_of_the_users_own_does_not_hide_the_texts(stand: Stand, tmp_path: 
     np.testing.assert_allclose(read(MOOD, path).logits(stand(MOOD, TEXTS)), logits, rtol=1e-6)
 
 
-def test_an_id_counts_more_than_the_text_beside_it(stand: Stand, tmp_path: Path) -> None:
-    rows = joined(keyed(MOOD, TEXTS, True), ("text", *MOOD.labels), [["shortened", 1, 2]] * 6)
+def test_the_text_counts_more_than_an_id_beside_it(stand: Stand, tmp_path: Path) -> None:
+    """Ids of other makers may look like ours."""
+    rows = joined(keyed(MOOD, TEXTS, False), ("id", *MOOD.labels), [["5" * 24, 1, 2]] * 6)
     assert np.isfinite(read(MOOD, put(tmp_path / "said.csv", rows)).logits(stand(MOOD, TEXTS))).all()
+
+
+def test_what_predict_wrote_counts_more_than_the_gold_label_beside_it(stand: Stand, tmp_path: Path) -> None:
+    rows = joined(keyed(MOOD, TEXTS, False), ("label", "mood_predicted"), [["calm", "upset"]] * 6)
+    said = read(MOOD, put(tmp_path / "said.csv", rows)).logits(stand(MOOD, TEXTS))
+    assert (said.argmax(axis=1) == MOOD.labels.index("upset")).all()
 
 
 def test_rows_with_the_same_text_get_the_same(stand: Stand, tmp_path: Path) -> None:

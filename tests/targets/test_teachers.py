@@ -181,7 +181,7 @@ def test_the_fold_goes_by_the_text_alone(stand: Stand) -> None:
     np.testing.assert_array_equal(again, [*folds[::-1], *folds])
 
 
-def folded(models: list[ModelFolder], cache: Path, opened: list[int]) -> FoldedTeacher:
+def folded(models: list[ModelFolder], cache: Path, opened: list[int], train: TaskData) -> FoldedTeacher:
     def opener(number: int) -> Callable[[], NetworkTeacher]:
         def open_model() -> NetworkTeacher:
             opened.append(number)
@@ -189,7 +189,7 @@ def folded(models: list[ModelFolder], cache: Path, opened: list[int]) -> FoldedT
 
         return open_model
 
-    return FoldedTeacher("folds", "0" * 32, [opener(number) for number in range(len(models))])
+    return FoldedTeacher("folds", "0" * 32, [opener(number) for number in range(len(models))], train)
 
 
 @pytest.mark.parametrize(("task", "texts"), [(MOOD, TEXTS), (TOPIC, PAIRS), (STARS, TEXTS)])
@@ -197,7 +197,7 @@ def test_each_training_row_is_answered_by_the_model_of_its_fold(
     task: Task, texts: list[Any], models: list[ModelFolder], stand: Stand, tmp_path: Path
 ) -> None:
     data, opened, done = stand(task, texts), [], []
-    said = folded(models, tmp_path, opened).logits(data, done.append)
+    said = folded(models, tmp_path, opened, data).logits(data, done.append)
     each = np.stack([expected(model, task, texts) for model in models])
     np.testing.assert_allclose(said, each[fold_of(data, 3), np.arange(len(texts))], atol=1e-5)
     assert np.abs(each - each[0]).max() > 0.1 and opened == [0, 1, 2]
@@ -206,7 +206,7 @@ def test_each_training_row_is_answered_by_the_model_of_its_fold(
 
 def test_a_fold_without_rows_needs_no_model(models: list[ModelFolder], stand: Stand, tmp_path: Path) -> None:
     data, opened = stand(MOOD, TEXTS[:1]), []
-    said = folded(models, tmp_path, opened).logits(data)
+    said = folded(models, tmp_path, opened, data).logits(data)
     assert opened == fold_of(data, 3).tolist() and np.isfinite(said).all()
 
 
@@ -216,10 +216,29 @@ def test_other_rows_are_answered_by_the_mean_of_all_models(
 ) -> None:
     done: list[int] = []
     data = stand(task, TEXTS, split="dev")
-    said = folded(models, tmp_path, []).logits(data, done.append)
+    train = stand(task, ["another text", "and a third"])
+    said = folded(models, tmp_path, [], train).logits(data, done.append)
     each = np.stack([expected(model, task, TEXTS) for model in models])
     np.testing.assert_allclose(said, each.mean(axis=0), atol=1e-5)
     assert sum(done) == len(TEXTS)
+
+
+def test_a_training_row_is_answered_by_its_fold_in_whatever_split_it_turns_up(
+    models: list[ModelFolder], stand: Stand, tmp_path: Path
+) -> None:
+    data, train = stand(MOOD, TEXTS, split="unlabelled"), stand(MOOD, TEXTS[::2])
+    said = folded(models, tmp_path, [], train).logits(data)
+    each = np.stack([expected(model, MOOD, TEXTS) for model in models])
+    own = each[fold_of(data, 3), np.arange(len(TEXTS))]
+    np.testing.assert_allclose(said[::2], own[::2], atol=1e-5)
+    np.testing.assert_allclose(said[1::2], each.mean(axis=0)[1::2], atol=1e-5)
+
+
+def test_a_symmetric_pair_turned_round_falls_into_the_same_fold(stand: Stand) -> None:
+    same = replace(TOPIC, symmetric=True)
+    turned = [(two, one) for one, two in PAIRS]
+    np.testing.assert_array_equal(fold_of(stand(same, PAIRS), 5), fold_of(stand(same, turned), 5))
+    assert (fold_of(stand(TOPIC, PAIRS), 5) != fold_of(stand(TOPIC, turned), 5)).any()
 
 
 # The verdict ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
     from transformers import PreTrainedTokenizerFast
 
+    from understill.data.taskdata import TaskData
+
 
 def unbounded(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
     """Return a copy of the fast tokeniser that neither pads nor truncates; the caller's own stays as it is."""
@@ -96,3 +98,8 @@ def gold_of(block: pa.RecordBatch, task: Task) -> NDArray[np.float32]:
             raise DataError(f"{task.name}: labels the task does not know", faults)
         label = known
     return np.asarray(label.cast(pa.float32()).fill_null(float("nan")).to_numpy(zero_copy_only=False), np.float32)
+
+
+def all_gold(data: TaskData) -> NDArray[np.float64]:
+    """Return the gold of every row of a split, as class numbers or scores; NaN where there is none."""
+    return np.concatenate([gold_of(batch, data.task) for batch in data.batches()]).astype(np.float64)

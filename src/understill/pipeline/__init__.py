@@ -1,10 +1,11 @@
 """The pipeline: stages that read files and write a folder named by the fingerprint of what went in."""
 
 from understill.models.folder import find_model
+from understill.pipeline.examining import open_teacher
 from understill.pipeline.keeping import Kept, Waste, clean, list_runs
 from understill.pipeline.plan import ModelPlan, Plan, TargetsPlan, max_length, parts_of
 from understill.pipeline.planning import make_plan, pick_models, read_data
-from understill.pipeline.running import Run, run
+from understill.pipeline.running import Run, run, train_some
 from understill.pipeline.scoring import evaluate, load_predictor
 from understill.pipeline.teaching import TrainedModel, teach
 from understill.pipeline.tokenising import Tokeniser, make_batches
@@ -26,9 +27,11 @@ __all__ = [
     "make_batches",
     "make_plan",
     "max_length",
+    "open_teacher",
     "parts_of",
     "pick_models",
     "read_data",
     "run",
     "teach",
+    "train_some",
 ]

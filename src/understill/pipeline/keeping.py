@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from understill.errors import UserError
+from understill.pipeline.locking import nobody_at_work
 from understill.pipeline.running import RECORD
 
 
@@ -44,38 +43,31 @@ def list_runs(folder: Path) -> list[Kept]:
 
 
 def clean(folder: Path, *, cache: bool = False, remove: bool = True) -> list[Waste]:
-    """Remove the artefacts that no run refers to and that nobody is making; return what they were.
+    """Remove the artefacts that no run refers to, and return what they were; not while somebody is at work there.
 
     `cache` takes the data and tokens that are kept between runs as well; they are made again when they are needed.
     """
-    used = {name for _, facts in _records(folder) for name in facts["uses"]}
-    artifacts = folder / "artifacts"
-    idle = [path for path in sorted(artifacts.glob("*")) if path.is_dir() and path.name not in used]
-    waste = []
-    for path in idle:
-        lock = FileLock(f"{path}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            continue  # it is being made
-        try:
-            waste.append(Waste(path, _size(path)))
-            if remove:
-                shutil.rmtree(path)
-        finally:
-            lock.release()
-        if remove:
-            Path(lock.lock_file).unlink(missing_ok=True)
-    if cache and (folder / "cache").is_dir():
-        waste.append(Waste(folder / "cache", _size(folder / "cache")))
-        if remove:
-            shutil.rmtree(folder / "cache")
-    return waste
+    if not folder.is_dir():
+        raise _no_folder(folder)
+    with nobody_at_work(folder):
+        used = {name for _, facts in _records(folder) for name in facts["uses"]}
+        idle = [path for path in sorted((folder / "artifacts").glob("*")) if path.is_dir() and path.name not in used]
+        if cache and (folder / "cache").is_dir():
+            idle.append(folder / "cache")
+        waste = [Waste(path, _size(path)) for path in idle]
+        for path in idle if remove else ():
+            shutil.rmtree(path)
+            path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+        return waste
+
+
+def _no_folder(folder: Path) -> UserError:
+    return UserError(f"{folder}: no such folder; name the output folder of your recipes")
 
 
 def _records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; name the output folder of your recipes")
+        raise _no_folder(folder)
     for path in sorted(folder.glob(f"*/{RECORD}")):
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))

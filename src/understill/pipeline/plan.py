@@ -10,9 +10,9 @@ from typing import Literal
 from understill.data.batch import Part, shares
 from understill.data.load import LoadedTask
 from understill.recipe import Recipe
-from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec
+from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training
+from understill.targets.store import MANIFEST
 from understill.tasks import Task
-from understill.train.loop import total_steps
 
 Role = Literal["model", "teacher", "student", "baseline", "finetuned"]
 
@@ -35,7 +35,7 @@ class Fold:
     count: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TeacherPlan:
     """One teacher of one task."""
 
@@ -61,7 +61,7 @@ class TargetsPlan:
     @property
     def done(self) -> bool:
         """Whether they were written before."""
-        return (self.folder / "manifest.json").exists()
+        return (self.folder / MANIFEST).exists()
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class Lessons:
     rule: TargetsSpec
     targets: tuple[TargetsPlan, ...]
     unlabelled: Mapping[str, float]  # by task, the share of its rows in a batch
+    judged: tuple[TeacherPlan, ...]  # those whose dev scores decide who teaches, where the recipe names tasks for it
 
     @property
     def teachers(self) -> Iterator[TeacherPlan]:
@@ -112,7 +113,7 @@ class ModelPlan:
         if self.start.model:
             yield self.start.model
         if self.lessons:
-            for teacher in self.lessons.teachers:
+            for teacher in (*self.lessons.teachers, *self.lessons.judged):
                 yield from teacher.models
 
 
@@ -127,8 +128,22 @@ class Plan:
     @property
     def targets(self) -> tuple[TargetsPlan, ...]:
         """Every table of soft targets, once."""
-        tables = [targets for model in self.models if model.lessons for targets in model.lessons.targets]
-        return tuple({targets.folder: targets for targets in tables}.values())
+        return tuple({targets.folder: targets for lessons in self.lessons for targets in lessons.targets}.values())
+
+    @property
+    def lessons(self) -> tuple[Lessons, ...]:
+        """The lessons of all students."""
+        return tuple(model.lessons for model in self.models if model.lessons)
+
+    @property
+    def outsiders(self) -> tuple[TeacherPlan, ...]:
+        """The teachers that are not trained here."""
+        return tuple(teacher for lessons in self.lessons for teacher in lessons.teachers if not teacher.models)
+
+    @property
+    def missing(self) -> tuple[ModelPlan, ...]:
+        """The models that are still to be trained, once each: two of a recipe may be the same."""
+        return tuple({model.folder: model for model in self.models if not model.done}.values())
 
 
 def cache_folder(recipe: Recipe) -> Path:
@@ -139,6 +154,12 @@ def cache_folder(recipe: Recipe) -> Path:
 def max_length(recipe: Recipe, settings: Settings, task: str) -> int:
     """Return how many tokens of a task's rows a model reads."""
     return recipe.tasks[task].max_length or settings.encoder.max_length
+
+
+def dev_sets(loaded: Mapping[str, LoadedTask], head: str) -> list[tuple[LoadedTask, str]]:
+    """Return the dev sets that a task's head answers, diagnostic ones included."""
+    tasks = [task for task in loaded.values() if task.task.head == head]
+    return [(task, split) for task in tasks for split in task.splits if split.startswith("dev")]
 
 
 def parts_of(
@@ -155,8 +176,6 @@ def parts_of(
     return parts
 
 
-def steps_of(parts: list[Part], settings: Settings) -> int:
-    """Return how many steps training on these rows takes."""
-    training = settings.training
-    draws = shares(parts, training.batch, training.batches, training.sampling).draws
-    return total_steps(training, int(draws.sum()) // training.batch)
+def epoch_of(parts: list[Part], training: Training) -> int:
+    """Return how many steps an epoch of these rows takes."""
+    return int(shares(parts, training.batch, training.batches, training.sampling).draws.sum()) // training.batch

@@ -14,7 +14,9 @@ from understill.data.load import resolve as resolve_tasks
 from understill.data.read import find_files
 from understill.errors import Collector, UserError, nearest
 from understill.events import Reading, Watch, silent
+from understill.models.assets import ASSETS
 from understill.models.encoder import check_layers, check_lengths, identity, resolve
+from understill.pipeline.examining import weights_of
 from understill.pipeline.plan import (
     Fold,
     Lessons,
@@ -25,19 +27,24 @@ from understill.pipeline.plan import (
     TargetsPlan,
     TeacherPlan,
     cache_folder,
+    dev_sets,
+    epoch_of,
     max_length,
     parts_of,
-    steps_of,
 )
 from understill.recipe import Recipe, fingerprint
 from understill.schema import EncoderSpec, Settings, TeacherSpec, over
+from understill.section import Every
 from understill.targets.checkpoint import checkpoint_digest, locate
+from understill.targets.ensemble import shares
 from understill.targets.predictions import predictions_digest
 from understill.tasks import Task
 from understill.train.device import check_trackers, pick_device, pick_precision
+from understill.train.loop import total_steps
 
-#: Goes up whenever the same recipe would train to another result.
+#: Each goes up whenever the same recipe would train to another result, or teachers be judged or heard in another way.
 TRAINING_VERSION = 2
+LABEL_VERSION = 1
 #: The share of unlabelled rows where a task names such files and the recipe names no share.
 UNLABELLED = 0.5
 
@@ -55,6 +62,10 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
         writable(recipe.output.path)
     with found:
         check_trackers(recipe.output.trackers)
+    for name in _own_names(recipe):
+        if name in ASSETS or recipe.find(name).is_dir():
+            with found:
+                raise UserError(f'teacher {name}: there is an encoder "{name}" already → choose another name')
     found_encoders: dict[EncoderSpec, str] = {}
     for settings in _all_settings(recipe):
         with found:
@@ -74,7 +85,19 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     loaded = read_tasks(tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
     # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
     loaded = {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
-    return Plan(recipe, loaded, _Planner(recipe, loaded, found_encoders, outside).models())
+    plan = Plan(recipe, loaded, _Planner(recipe, loaded, found_encoders, outside).models())
+    _refuse_twins(plan)
+    return plan
+
+
+def _refuse_twins(plan: Plan) -> None:
+    """Refuse names that two models, or two teachers of a task, would share."""
+    teachers = {teacher for lessons in plan.lessons for teacher in lessons.teachers}
+    names = [f"model {model.name}" for model in plan.models]
+    names += [f"teacher {teacher.name} of {teacher.task}" for teacher in teachers]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"there would be more than one {name}; give teachers other names, or other seeds")
 
 
 def _all_settings(recipe: Recipe) -> list[Settings]:
@@ -133,6 +156,10 @@ class _Planner:
             self._add_teacher(spec)
         models = [model for models in self.trained.values() for model in models]
         groups = {"": self.own} if self.recipe.together else {f"-{name}": [name] for name in self.own}
+        if self.recipe.student.unlabelled and not any("unlabelled" in self.loaded[name].splits for name in self.own):
+            fix = "name files under tasks.NAME.unlabelled"
+            raise UserError(f"student.unlabelled: no task with a teacher has unlabelled text → {fix}")
+        self._check_rule()
         for suffix, keys in groups.items():
             models += self._students(suffix, keys)
         return tuple(models)
@@ -152,7 +179,7 @@ class _Planner:
         settings = self.recipe.settings(spec)
         groups = {"": keys} if spec.models == "together" else {f"-{key}": [key] for key in keys}
         self.trained[str(spec.name)] = []
-        for seed in spec.seeds or (self.recipe.seed,):
+        for seed in spec.seeds or (0,):  # not the student's: one set of teachers serves all its seeds
             name = f"{spec.name}-seed{seed}" if len(spec.seeds) > 1 else str(spec.name)
             for suffix, group in groups.items():
                 models = tuple(self._fold_models(f"{name}{suffix}", group, settings, seed, spec.folds))
@@ -177,19 +204,16 @@ class _Planner:
     def _add(
         self, name: str, key: str, spec: TeacherSpec, digest: str, models: tuple[ModelPlan, ...], place: str
     ) -> None:
-        sets = {
-            f"{task.task.name}/{split}": data.fingerprint
-            for task in self._scored([key])
-            for split, data in task.splits.items()
-            if split.startswith("dev")
-        }
-        train = self.loaded[key].splits["train"].fingerprint
         facts = {
             "stage": "examine",
+            "version": LABEL_VERSION,
             "teacher": digest,
             "task": self.loaded[key].task.to_dict(),
-            "dev": sets,
-            "train": train,
+            "dev": {
+                f"{task.task.name}/{split}": task.splits[split].fingerprint
+                for task, split in dev_sets(self.loaded, key)
+            },
+            "train": self.loaded[key].splits["train"].fingerprint,
         }
         folder = self.artifacts / f"verdict-{key}-{fingerprint(facts)[:16]}"
         self.teachers[key].append(TeacherPlan(name, key, spec, digest, models, place, folder))
@@ -204,7 +228,11 @@ class _Planner:
         lessons = self._lessons(keys)
         if lessons and recipe.student.baseline:
             level = self._as_many_steps(settings, keys, lessons)
-            yield self._model(f"baseline{suffix}", "baseline", keys, level, start, seed)
+            # Layers cut out of a teacher have learnt from it: the baseline takes those the teacher itself began with.
+            own = start
+            while own.model:
+                own = own.model.start
+            yield self._model(f"baseline{suffix}", "baseline", keys, level, own, seed)
         # Without teachers there is nothing to tell apart, and models are called after their tasks.
         role: Role = "student" if recipe.teachers else "model"
         name = f"student{suffix}" if recipe.teachers else suffix.removeprefix("-") or "multi"
@@ -224,19 +252,37 @@ class _Planner:
         for key in keys:
             if "unlabelled" in self.loaded[key].splits and self.teachers[key] and wanted != 0:
                 unlabelled[key] = UNLABELLED if wanted is None else wanted
-        if wanted and not unlabelled:
-            fix = "name files under tasks.NAME.unlabelled"
-            raise UserError(f"student.unlabelled: no task with a teacher has unlabelled text → {fix}")
         tables = [(key, "train") for key in keys if self.teachers[key]] + [(key, "unlabelled") for key in unlabelled]
         targets = tuple(self._targets(key, split) for key, split in tables)
-        return Lessons(self.recipe.student.distil, self.recipe.targets, targets, unlabelled)
+        rule = self.recipe.targets
+        by = rule.best.by if rule.best else ()
+        judged = tuple(teacher for key in by for teacher in self.teachers[key])
+        return Lessons(self.recipe.student.distil, rule, targets, unlabelled, judged)
+
+    def _check_rule(self) -> None:
+        """Refuse weights and choices that cannot be carried out, before anything is trained for them."""
+        rule = self.recipe.targets
+        for teachers in self.teachers.values():
+            if teachers and rule.weights != "dev":
+                shares(
+                    [each.name for each in teachers], weights_of(tuple(teachers), rule.weights), [None] * len(teachers)
+                )
+        if rule.best:
+            every = {teacher.name for teachers in self.teachers.values() for teacher in teachers}
+            if rule.best.count > len(every):
+                raise UserError(f"targets.best.count: there are only {len(every)} teachers → at most {len(every)}")
+            for task in rule.best.by:
+                for name in sorted(every - {teacher.name for teacher in self.teachers.get(task, ())}):
+                    fix = "name tasks that every teacher answers"
+                    raise UserError(f"targets.best.by: teacher {name} does not answer {task} → {fix}")
 
     def _targets(self, key: str, split: str) -> TargetsPlan:
-        teachers = tuple(self.teachers[key])
+        teachers, facts = tuple(self.teachers[key]), self.loaded[key].task.to_dict()
         print_of = fingerprint(
             {
                 "stage": "label",
-                "task": self.loaded[key].task.to_dict(),
+                "version": LABEL_VERSION,
+                "task": {part: facts[part] for part in ("name", "kind", "labels", "range")},
                 "split": split,
                 "data": self.loaded[key].splits[split].fingerprint,
                 "teachers": {teacher.name: teacher.digest for teacher in teachers},
@@ -246,12 +292,16 @@ class _Planner:
         return TargetsPlan(key, split, teachers, print_of, self.artifacts / f"targets-{key}-{split}-{print_of[:16]}")
 
     def _as_many_steps(self, settings: Settings, keys: Sequence[str], lessons: Lessons) -> Settings:
-        """Give the baseline as many steps as the student, which has unlabelled rows on top of the labelled ones."""
-        if not lessons.unlabelled or settings.training.steps:
+        """Give the baseline as many steps and looks at dev as the student, whose epochs have unlabelled rows on top."""
+        training = settings.training
+        if not lessons.unlabelled:
             return settings
         tasks = tuple(self.loaded[key].task for key in keys)
-        steps = steps_of(parts_of(tasks, self.loaded, settings, lessons.unlabelled), settings)
-        return settings.model_copy(update={"training": settings.training.model_copy(update={"steps": steps})})
+        epoch = epoch_of(parts_of(tasks, self.loaded, settings, lessons.unlabelled), training)
+        changes: dict[str, Any] = {"steps": total_steps(training, epoch)}
+        if training.evaluate.unit == "epochs":
+            changes["evaluate"] = Every(count=max(1, round(training.evaluate.count * epoch)), unit="steps")
+        return settings.model_copy(update={"training": training.model_copy(update=changes)})
 
     # Models -----------------------------------------------------------------------------------------------------------
 
@@ -264,7 +314,15 @@ class _Planner:
         if models is None or len(models) != 1:
             why = "is listed further down" if models is None else f"is {len(models)} models"
             raise UserError(f"encoder {name}: this teacher {why}, so no encoder can be taken from it")
-        return Start(name, str(models[0].folder / "model"), models[0])
+        (teacher,) = models
+        has = teacher.settings.encoder
+        if has.layers and (settings.encoder.layers or 0) > has.layers:
+            raise UserError(f"encoder.layers: teacher {name} has only {has.layers} layers")
+        if not teacher.start.model:  # what its own encoder can do, it can do
+            spec = settings.encoder.model_copy(update={"name": has.name})
+            check_lengths(name, teacher.start.place, {"encoder.max_length": spec.max_length})
+            check_layers(spec, teacher.start.place)
+        return Start(name, str(teacher.folder / "model"), teacher)
 
     def _scored(self, keys: Sequence[str]) -> tuple[LoadedTask, ...]:
         return tuple(task for task in self.loaded.values() if task.task.head in keys)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from understill.disk import write_json
 from understill.events import Watch, silent
-from understill.pipeline.labelling import ensemble_scores, faculties
-from understill.pipeline.plan import Plan
+from understill.pipeline.examining import ensemble_scores, examine_outsiders
+from understill.pipeline.locking import at_work
+from understill.pipeline.plan import ModelPlan, Plan
 from understill.pipeline.planning import make_plan
 from understill.pipeline.scoring import majority_scores
 from understill.pipeline.teaching import TrainedModel, teach
@@ -40,14 +42,40 @@ class Run:
 def run(recipe: Recipe, watch: Watch = silent) -> Run:
     """Do everything a recipe asks for, reusing what is there already."""
     plan = make_plan(recipe, watch)
-    folder = recipe.output.path / recipe.name
+    with at_work(recipe.output.path):
+        record = _begin(plan)
+        examine_outsiders(plan, watch)
+        trained = tuple(teach(plan, model, watch) for model in plan.models)
+        return _finish(plan, record, trained, watch)
+
+
+def train_some(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> list[TrainedModel]:
+    """Train some models of a plan with what they need, as a run that is not finished."""
+    with at_work(plan.recipe.output.path):
+        record = plan.recipe.output.path / plan.recipe.name / RECORD
+        if not record.exists() or json.loads(record.read_text(encoding="utf-8")).get("uses") != _uses(plan):
+            _begin(plan)
+        return [teach(plan, model, watch) for model in models]
+
+
+def _begin(plan: Plan) -> dict[str, Any]:
+    """Write the record of a run before anything is made: what a killed run has made is not to be cleaned away."""
+    folder = plan.recipe.output.path / plan.recipe.name
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    (folder / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
-    # Written first: what a run that was killed has made so far is not to be cleaned away.
+    (folder / "recipe.yaml").write_text(plan.recipe.to_yaml(), encoding="utf-8")
     record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": _uses(plan)}
     write_json(folder / RECORD, record)
-    trained = tuple(teach(plan, model, watch) for model in plan.models)
-    done = Run(folder, trained, majority_scores(plan), _teachers(plan, watch), _tasks(plan))
+    return record
+
+
+def _finish(plan: Plan, record: dict[str, Any], trained: tuple[TrainedModel, ...], watch: Watch) -> Run:
+    """Write down what came out."""
+    folder = plan.recipe.output.path / plan.recipe.name
+    teachers: Scores = {}
+    for lessons in plan.lessons:
+        teachers |= ensemble_scores(plan, lessons, watch)
+    tasks = {name: loaded.task for name, loaded in plan.loaded.items()}
+    done = Run(folder, trained, majority_scores(plan), teachers, tasks)
     _point_at_models(folder, trained)
     models = {
         model.name: {
@@ -65,21 +93,9 @@ def run(recipe: Recipe, watch: Watch = silent) -> Run:
 
 def _uses(plan: Plan) -> list[str]:
     """Name the artefacts that a plan's models and lessons are made of."""
-    verdicts = [teacher.verdict for model in plan.models if model.lessons for teacher in model.lessons.teachers]
+    verdicts = [teacher.verdict for each in plan.lessons for teacher in (*each.teachers, *each.judged)]
     folders = [*(model.folder for model in plan.models), *(targets.folder for targets in plan.targets), *verdicts]
     return sorted({folder.name for folder in folders})
-
-
-def _tasks(plan: Plan) -> dict[str, Task]:
-    return {name: loaded.task for name, loaded in plan.loaded.items()}
-
-
-def _teachers(plan: Plan, watch: Watch) -> Scores:
-    scores: Scores = {}
-    for model in plan.models:
-        if model.lessons:
-            scores |= ensemble_scores(plan, model.lessons, faculties(plan, model.lessons, watch))
-    return scores
 
 
 def _point_at_models(folder: Path, trained: tuple[TrainedModel, ...]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from understill.data.encode import all_gold
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens
 from understill.errors import UserError
@@ -17,7 +18,6 @@ from understill.evaluate.predictor import Predictor
 from understill.events import Watch, silent
 from understill.models.folder import ModelFolder, find_model, load_model
 from understill.models.multitask import MultiTaskModel
-from understill.pipeline.labelling import gold
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
 from understill.pipeline.planning import as_trained, read_data
 from understill.pipeline.tokenising import Tokeniser
@@ -76,7 +76,9 @@ def evaluate(
     """Score a model folder on the dev (or test) sets of a recipe."""
     folder = load_model(path)
     own = {task.name: task for task in folder.tasks}
-    loaded = read_data(recipe, watch)
+    # Texts without labels score nothing, so their files need not be there.
+    student = recipe.student.model_copy(update={"unlabelled": 0.0})
+    loaded = read_data(recipe.model_copy(update={"student": student}), watch)
     tasks = tuple(as_trained(task, own[task.task.head]) for task in loaded.values() if task.task.head in own)
     if not tasks:
         raise UserError(f"the recipe has none of the model's tasks ({', '.join(own)})")
@@ -98,8 +100,8 @@ def majority_scores(plan: Plan) -> Scores:
     """Score the guess that ignores the text, as the floor every model must beat."""
     scores: Scores = {}
     for name, loaded in plan.loaded.items():
-        train = gold(plan.loaded[loaded.task.head].splits["train"])
+        train = all_gold(plan.loaded[loaded.task.head].splits["train"])
         for split, data in loaded.splits.items():
-            if split.startswith("dev") and (guess := majority(loaded.task, train, gold(data))):
+            if split.startswith("dev") and (guess := majority(loaded.task, train, all_gold(data))):
                 scores[f"{name}/{split}"] = guess
     return scores

@@ -13,8 +13,9 @@ from understill.events import Scored, Teaching, Watch, silent
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, continued, new_model
-from understill.pipeline.labelling import alone, join_targets
-from understill.pipeline.plan import ModelPlan, Plan, Role, cache_folder, max_length
+from understill.pipeline.labelling import join_targets
+from understill.pipeline.locking import alone
+from understill.pipeline.plan import ModelPlan, Plan, Role, cache_folder, dev_sets, max_length
 from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.train.device import make_accelerator
@@ -123,8 +124,9 @@ def _score(plan: Plan, model: ModelPlan, watch: Watch) -> Scores:
 
 def _scored_on(model: ModelPlan) -> dict[str, str]:
     """Name the dev sets a model is scored on, with what they hold; not all of them take part in its training."""
-    sets = [(task.task.name, split, data) for task in model.scored for split, data in task.splits.items()]
-    return {f"{name}/{split}": data.fingerprint for name, split, data in sets if split.startswith("dev")}
+    loaded = {task.task.name: task for task in model.scored}
+    sets = [place for task in model.tasks for place in dev_sets(loaded, task.name)]
+    return {f"{task.task.name}/{split}": task.splits[split].fingerprint for task, split in sets}
 
 
 def _scored(plan: Plan, model: ModelPlan, watch: Watch) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from understill.data.batch import Batches, Stream
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens, tokenise
+from understill.errors import UserError
 from understill.events import Tokenising, Watch
 from understill.pipeline.plan import ModelPlan, Plan
 from understill.targets.teachers import fold_of
@@ -60,6 +61,8 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
         if model.fold:
             fold = fold_of(plan.loaded[task.name].splits["train"], model.fold.count)
             rows = np.flatnonzero(fold != model.fold.number)
+            if not len(rows):
+                raise UserError(f"{task.name} has too few rows for {model.fold.count} folds → write fewer folds")
         answers = joined.get((task.name, "train"))
         if joined and answers is None:  # a task without a teacher still needs room for as many outputs as it has
             answers = np.broadcast_to(np.float32(np.nan), (plan.loaded[task.name].splits["train"].rows, task.outputs))

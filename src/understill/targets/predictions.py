@@ -127,14 +127,14 @@ class _Form:
     def key(self, values: Sequence[Any]) -> int:
         """Return the last 64 bits of a row's id."""
         name = plain(values[0], "id") or ""
-        if not _ID.fullmatch(name):
-            if not self.texts:
-                raise Fault(f'"{name[:60]}" is not a row id', "ids have 24 hex digits; or give the texts instead")
+        if self.texts:  # ids of other makers may look like ours, so texts go first
             texts = [plain(value, column) or "" for value, column in zip(values[1:], self.texts, strict=False)]
             try:
                 name = row_id(self.task.name, texts)
             except UnicodeEncodeError:
                 raise Fault("the text is not valid UTF-8", "save the file as UTF-8") from None
+        elif not _ID.fullmatch(name):
+            raise Fault(f'"{name[:60]}" is not a row id', "ids have 24 hex digits; or give the texts instead")
         return int(name[8:], 16)
 
     def said(self, values: Sequence[Any]) -> list[float] | None:
@@ -167,20 +167,25 @@ def _form(name: str, file: File, task: Task, given: Mapping[str, str]) -> _Form:
         raise BadFile(str(file.path), f'no column "id" and no {wanted}', "rows are found by their id or by their texts")
     free = [column for column in there if column not in ("id", *task.text)]
     if task.kind == "regression":
-        column = next((column for column in ("score", task.name, task.label) if column in free), None)
+        column = next((column for column in (_answered(task), "score", task.name, task.label) if column in free), None)
         if column is None:
             raise BadFile(str(file.path), f"no scores; the columns are: {_shown(there)}", 'name one of them "score"')
         return _Form(task, texts, (column,))
     places = _label_columns(name, free, task, given)
     if places is not None:
         return _Form(task, texts, places)
-    column = next((column for column in ("label", task.label) if column in free), None)
+    column = next((column for column in (_answered(task), "label", task.label) if column in free), None)
     if column is None:
         what = f"neither a column for each label of {task.name} ({_shown(task.labels)}) nor one that names the label"
         example = ", ".join(f"{column}: {label}" for column, label in zip(free, task.labels, strict=False))
         fix = f"name the columns so, or say which is which, for instance labels: {{{example}}}"
         raise BadFile(str(file.path), f"{what}; the columns are: {_shown(there)}", fix)
     return _Form(task, texts, (column,), _names(name, task, given))
+
+
+def _answered(task: Task) -> str:
+    """Name the column that `understill predict` writes; beside it a file's label is still the gold one."""
+    return f"{task.name}_predicted"
 
 
 def _label_columns(name: str, free: Sequence[str], task: Task, given: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from transformers import PreTrainedTokenizerFast
 
+from understill.data.check import id_maker
 from understill.data.taskdata import TaskData, id_keys
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError, listed
@@ -173,8 +174,17 @@ def part(tokens: Tokens, rows: NDArray[np.bool_]) -> Tokens:
 
 
 def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
-    """Return each row's fold, by its id alone: equal texts fall into the same one."""
-    return (id_keys(data.table()["id"]) % np.uint64(folds)).astype(np.int64)
+    """Return each row's fold, by its texts alone: equal texts, and symmetric pairs turned round, share one."""
+    keys = id_keys(data.table()["id"])
+    if data.task.symmetric:
+        name = id_maker(data.task.head)
+        turned = [
+            int(name([two.encode(), one.encode()])[8:], 16)
+            for batch in data.batches()
+            for one, two in zip(batch.column("text1").to_pylist(), batch.column("text2").to_pylist(), strict=True)
+        ]
+        keys = np.minimum(keys, np.array(turned, np.uint64))
+    return (keys % np.uint64(folds)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -184,23 +194,21 @@ class FoldedTeacher:
     name: str
     digest: str
     models: Sequence[Callable[[], NetworkTeacher]]  # opened one at a time
+    train: TaskData  # what the models were trained on
 
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
-        """Return the logits of each training row's own fold; on other splits, the mean over all models."""
-        said: Floats | None = None
-        if data.split == "train":
-            folds = fold_of(data, len(self.models))
-            for fold, model in enumerate(self.models):
-                mine = folds == fold
-                if mine.any():
-                    own = model().logits(data, progress, mine)
-                    said = own.astype(np.float64) if said is None else np.where(mine[:, None], own, said)
-        else:
-            for number, model in enumerate(self.models):
-                # All models go through all rows; they are counted with the last.
-                own = model().logits(data, progress if number == len(self.models) - 1 else None)
-                said = own / len(self.models) + (0.0 if said is None else said)
-        assert said is not None
+        """Return what a training row's own fold says, whatever split it turns up in; else the mean of all models."""
+        folds = fold_of(data, len(self.models))
+        seen = np.isin(id_keys(data.table()["id"]), id_keys(self.train.table()["id"]))
+        said = np.zeros((data.rows, data.task.outputs))
+        for fold, model in enumerate(self.models):
+            weight = np.where(seen, folds == fold, 1 / len(self.models))
+            asked = weight > 0
+            if asked.any():
+                # Rows of several models are counted with the last.
+                last = fold == len(self.models) - 1
+                own = model().logits(data, progress if last or seen.all() else None, asked)
+                said[asked] += weight[asked, None] * own[asked]
         return said.astype(np.float32)
 
 
@@ -217,8 +225,10 @@ class Verdict:
     fault: str  # what is wrong with it; empty where it is fine
 
 
-def examine(task: Task, gold: NDArray[np.floating], logits: Logits, train_gold: NDArray[np.floating]) -> Verdict:
-    """Score a teacher on dev rows that have gold and of which it says something; it must beat the simplest guess."""
+def examine(
+    task: Task, gold: NDArray[np.floating], logits: Logits, train_gold: NDArray[np.floating], split: str = "dev"
+) -> Verdict:
+    """Score a teacher on rows that have gold and of which it says something; it must beat the simplest guess."""
     known = ~np.isnan(gold) & ~np.isnan(logits).any(axis=1)
     if not known.any():
         return Verdict(None, {}, None, "")
@@ -230,7 +240,7 @@ def examine(task: Task, gold: NDArray[np.floating], logits: Logits, train_gold: 
     if not reason and reached <= floor:
         reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
     name = task.metrics[0]
-    fault = f"{name} {_shown(name, scores)} on dev, where the simplest guess has {_shown(name, guess)}: {reason}"
+    fault = f"{name} {_shown(name, scores)} on {split}, where the simplest guess has {_shown(name, guess)}: {reason}"
     return Verdict(reached, scores, floor, fault if reason else "")
 
 

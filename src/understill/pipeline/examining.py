@@ -1,0 +1,243 @@
+"""The examine stage: every teacher answers its task's dev sets before it may teach, and the best are chosen."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from understill.data.encode import all_gold
+from understill.data.load import LoadedTask
+from understill.data.read import find_files
+from understill.disk import write_json
+from understill.errors import UserError
+from understill.evaluate.metrics import score
+from understill.evaluate.predict import Predictions, save_predictions
+from understill.events import Examined, Labelling, Watch, silent
+from understill.models.folder import load_model
+from understill.pipeline.locking import alone
+from understill.pipeline.plan import Lessons, Plan, TeacherPlan, cache_folder, dev_sets
+from understill.targets.checkpoint import open_checkpoint
+from understill.targets.ensemble import best, join, shares
+from understill.targets.predictions import read_predictions
+from understill.targets.teachers import FoldedTeacher, ModelTeacher, Teacher, Verdict, examine
+from understill.train.device import pick_device
+from understill.train.fit import Scores
+
+log = logging.getLogger(__name__)
+
+
+def open_teacher(plan: Plan, teacher: TeacherPlan) -> Teacher:
+    """Make a teacher ready to answer; one that has changed since it was planned would be filed under a wrong name."""
+    opened = _open(plan, teacher)
+    if opened.digest != teacher.digest:
+        raise UserError(f"teacher {teacher.name}: its files have changed since the run began; run the recipe again")
+    return opened
+
+
+def _open(plan: Plan, teacher: TeacherPlan) -> Teacher:
+    recipe, spec, loaded = plan.recipe, teacher.spec, plan.loaded[teacher.task]
+    cache, batch, device = cache_folder(recipe), recipe.evaluation.batch, pick_device(recipe.machine)
+    if spec.checkpoint is not None:
+        return open_checkpoint(
+            teacher.name, teacher.place, loaded.task, spec.labels, spec.max_length,
+            cache=cache, batch=batch, device=device,
+        )  # fmt: skip
+    if spec.predictions:
+        files = find_files(spec.predictions, recipe.roots())
+        said = read_predictions(teacher.name, files, loaded.task, spec.labels, spec.values)
+        said.must_match(loaded.splits.values())
+        return said
+
+    def trained(folder: Path) -> ModelTeacher:
+        return ModelTeacher(teacher.name, teacher.digest, load_model(folder / "model"), cache, batch, device)
+
+    if spec.folds is None:
+        return trained(teacher.models[0].folder)
+    # Opened one by one: folds need not be in memory together.
+    folds = [partial(trained, model.folder) for model in teacher.models]
+    return FoldedTeacher(teacher.name, teacher.digest, folds, loaded.splits["train"])
+
+
+def progress_of(watch: Watch, teacher: TeacherPlan, what: str, total: int) -> Callable[[int], None]:
+    """Return what counts a teacher's answers for whoever watches."""
+    done = 0
+
+    def progress(rows: int) -> None:
+        nonlocal done
+        done += rows
+        watch(Labelling(teacher.name, what, done, total))
+
+    return progress
+
+
+# On dev ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Examination:
+    """How a teacher does on dev."""
+
+    score: float | None  # the primary metric; None where none of its answers can be scored
+    fault: str  # why it should not teach; empty where it may
+    scores: Scores  # by dev set
+
+
+def examination(plan: Plan, teacher: TeacherPlan, watch: Watch = silent) -> Examination:
+    """Let a teacher answer its task's dev sets, or read how it did when it was last asked."""
+    with alone(teacher.verdict, f"the verdict on {teacher.name} of {teacher.task}", watch):
+        found = _read_verdict(plan, teacher)
+        if found is None:
+            _examine(plan, teacher, watch)
+            found = _read_verdict(plan, teacher)
+    assert found is not None
+    return found
+
+
+def _read_verdict(plan: Plan, teacher: TeacherPlan) -> Examination | None:
+    """Return what is known of a teacher; None where it is not there, or not whole."""
+    try:
+        facts = json.loads((teacher.verdict / "verdict.json").read_text(encoding="utf-8"))
+        for task, split in dev_sets(plan.loaded, teacher.task):
+            pq.read_schema(_answers(teacher, task, split))
+        return Examination(facts["score"], facts["fault"], facts["scores"])
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        return None
+
+
+def _examine(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
+    opened, loaded = open_teacher(plan, teacher), plan.loaded[teacher.task]
+    teacher.verdict.mkdir(parents=True, exist_ok=True)
+    train = all_gold(loaded.splits["train"])
+    found, scores = Verdict(None, {}, None, ""), {}
+    for task, split in dev_sets(plan.loaded, teacher.task):
+        data = task.splits[split]
+        logits = opened.logits(data, progress_of(watch, teacher, f"{task.task.name}/{split}", data.rows))
+        save_predictions(_answers(teacher, task, split), data, Predictions(task.task, logits))
+        verdict = examine(task.task, all_gold(data), logits, train)
+        if verdict.scores:
+            scores[f"{task.task.name}/{split}"] = verdict.scores
+        if task is loaded and split == "dev":
+            found = verdict
+    if found.score is None and teacher.spec.predictions:
+        # A file often has answers for other rows than dev's. Those with gold show as well what it is worth.
+        data = loaded.splits["train"]
+        found = examine(loaded.task, train, opened.logits(data), train, "train")
+    facts = {"teacher": teacher.name, "task": teacher.task, "score": found.score, "majority": found.majority}
+    write_json(teacher.verdict / "verdict.json", {**facts, "fault": found.fault, "scores": scores})
+    watch(Examined(teacher.name, teacher.task, found.score, found.fault))
+
+
+def _answers(teacher: TeacherPlan, task: LoadedTask, split: str) -> Path:
+    return teacher.verdict / f"{task.task.name}.{split}.parquet"
+
+
+def examine_outsiders(plan: Plan, watch: Watch = silent) -> None:
+    """Put teachers that need no training to the test before any training is done."""
+    for lessons in plan.lessons:
+        outsiders = [teacher for teacher in lessons.teachers if not teacher.models]
+        _refuse_weak(lessons, {teacher: examination(plan, teacher, watch) for teacher in outsiders})
+
+
+def _refuse_weak(lessons: Lessons, looked: Mapping[TeacherPlan, Examination]) -> set[TeacherPlan]:
+    """Return the teachers that are to be left out, or stop where the recipe wants no weak ones."""
+    if lessons.rule.weak == "keep":
+        return set()
+    weak = {teacher: found.fault for teacher, found in looked.items() if found.fault}
+    if weak and lessons.rule.weak == "stop":
+        lines = [f"  {teacher.name} of {teacher.task}: {fault}" for teacher, fault in weak.items()]
+        more = "targets.weak: leave_out goes on without them, keep goes on with them"
+        raise UserError("\n".join([f"{len(weak)} of {len(looked)} teachers should not teach; {more}", *lines]))
+    for teacher, fault in weak.items():
+        log.warning("teacher %s of %s is left out: %s", teacher.name, teacher.task, fault)
+    return set(weak)
+
+
+# Choosing and weighing ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Faculty:
+    """The teachers that take part in a task's lessons, with their weights."""
+
+    teachers: tuple[TeacherPlan, ...]
+    weights: NDArray[np.float64]
+
+
+def faculties(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[str, Faculty]:
+    """Choose the teachers of every task by how they do on dev, and weigh them; weak ones stop the run, or are left out.
+
+    Where the recipe names tasks that decide who is best, the choice is one for all tasks; else each has its own.
+    """
+    rule = lessons.rule
+    looked = {teacher: examination(plan, teacher, watch) for teacher in lessons.teachers}
+    weak = _refuse_weak(lessons, looked)
+    everywhere = None
+    if rule.best and rule.best.by:
+        scores: dict[str, dict[str, float]] = {}
+        for teacher in lessons.judged:
+            value = examination(plan, teacher, watch).score
+            scores.setdefault(teacher.name, {}).update({} if value is None else {teacher.task: value})
+        everywhere = best(scores, rule.best.count, rule.best.by)
+    chosen: dict[str, Faculty] = {}
+    for task in dict.fromkeys(teacher.task for teacher in lessons.teachers):
+        mine = [teacher for teacher in looked if teacher.task == task and teacher not in weak]
+        if everywhere is not None:
+            mine = [teacher for teacher in mine if teacher.name in everywhere]
+        elif rule.best and len(mine) > rule.best.count:
+            here = {teacher.name: {task: value} for teacher in mine if (value := looked[teacher].score) is not None}
+            kept = best(here, min(rule.best.count, len(here)), [task])
+            mine = [teacher for teacher in mine if teacher.name in kept]
+        if mine:
+            dev = [looked[teacher].score for teacher in mine]
+            names = [teacher.name for teacher in mine]
+            chosen[task] = Faculty(tuple(mine), shares(names, weights_of(tuple(mine), rule.weights), dev))
+    if not chosen:
+        raise UserError("no teacher is left to learn from; train them longer, or set targets.weak: keep")
+    return chosen
+
+
+def weights_of(teachers: tuple[TeacherPlan, ...], given: Any) -> Any:
+    """Return the recipe's weights of these teachers; one weight may stand for all seeds of a teacher."""
+    if not isinstance(given, dict):
+        return given
+    weights = {teacher.name: given.get(teacher.name, given.get(str(teacher.spec.name))) for teacher in teachers}
+    for name, weight in weights.items():
+        if weight is None:
+            raise UserError(f"targets.weights: teacher {name} has no weight → give every teacher one")
+    return weights
+
+
+def ensemble_scores(plan: Plan, lessons: Lessons, watch: Watch = silent) -> Scores:
+    """Score each task's teachers together on dev, as the student hears them."""
+    scores: Scores = {}
+    for key, faculty in faculties(plan, lessons, watch).items():
+        for task, split in dev_sets(plan.loaded, key):
+            joined = join(
+                np.stack([_read_answers(teacher, task, split) for teacher in faculty.teachers]),
+                scored=task.task.kind == "regression",
+                combine=lessons.rule.combine,
+                weights=faculty.weights,
+                loss="cross_entropy",
+                temperature=1.0,
+            )
+            gold = np.where(np.isnan(joined[:, 0]), np.nan, all_gold(task.splits[split]))
+            found = score(task.task, gold, Predictions(task.task, joined).values)
+            if found:
+                scores[f"{task.task.name}/{split}"] = found
+    return scores
+
+
+def _read_answers(teacher: TeacherPlan, task: LoadedTask, split: str) -> NDArray[np.float32]:
+    column = pq.read_table(_answers(teacher, task, split), columns=["logits"]).column("logits").combine_chunks()
+    values: NDArray[np.float32] = column.values.to_numpy(zero_copy_only=False).astype(np.float32)
+    return values.reshape(len(column), -1)

@@ -154,9 +154,18 @@ def _wanted(kind: str, limits: dict[str, Any], given: Any, path: Path, root: typ
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         keys = _keys_at(root, path)
         return f"write keys under it: {', '.join(keys)}" if keys else "write keys under it"
+    if kind == "tuple_type" and _holds_names(root, path):
+        return "write a name, or several in brackets"
     if kind == "string_type" and isinstance(given, (int, float)):
         return f'put it in quotes: "{shown(given)}"'
     return f"write {WANTED[kind](limits)}" if kind in WANTED else ""
+
+
+def _holds_names(root: type[BaseModel], path: Path) -> bool:
+    """Say whether a list of names stands at a place, rather than numbers."""
+    section = section_at(root, path[:-1])
+    field = section.model_fields.get(str(path[-1])) if section else None
+    return field is not None and str in get_args(field.annotation)
 
 
 # Keys ----------------------------------------------------------------------------------------------------------------

@@ -81,6 +81,8 @@ class Recipe(Section):
     @field_validator("teachers", mode="before")
     @classmethod
     def _one_teacher(cls, value: Any) -> Any:
+        if value is not None and not isinstance(value, (list, tuple, dict)):
+            raise ValueError(f"{shown(value)} is no list of teachers → write, for instance, [{{tasks: each}}]")
         return () if value is None else [value] if isinstance(value, dict) else value
 
     @field_validator("teachers")

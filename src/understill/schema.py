@@ -369,6 +369,16 @@ class TargetsSpec(Section):
     dtype: Literal["float16", "float32"] = "float16"
     weak: Literal["stop", "leave_out", "keep"] = "stop"  # teachers that are no better than the majority guess
 
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _weights(cls, value: Any) -> Any:
+        numbers = value.values() if isinstance(value, dict) else ()
+        good = all(isinstance(each, (int, float)) and not isinstance(each, bool) and each >= 0 for each in numbers)
+        if value not in ("equal", "dev") and not (isinstance(value, dict) and value and good):
+            fix = "write equal, dev, or a weight of 0 or more for each teacher: {teacher: 2, teacher2: 1}"
+            raise ValueError(f"{shown(value)} is not allowed → {fix}")
+        return value
+
 
 class Partial(Section):
     """A part of the recipe whose sections hold only what differs from the top of the recipe."""

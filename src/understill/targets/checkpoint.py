@@ -96,7 +96,7 @@ def open_checkpoint(
 def locate(place: str) -> str:
     """Return the folder of a checkpoint: a model's, a run's only model, or what the hub has."""
     folder = Path(place).expanduser()
-    if (folder / MANIFEST).exists() or (folder / "models").is_dir():
+    if (folder / MANIFEST).exists() or ((folder / "models").is_dir() and not (folder / "config.json").exists()):
         return str(find_model(folder))
     return resolve(place)
 

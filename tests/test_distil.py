@@ -524,26 +524,47 @@ def small_glue(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["bam", "born_again_single", "born_again_multi", "hinton", "compress"])
-def test_the_projects_recipes_run_in_miniature(name: str, small_glue: Path, deep: Path, tmp_path: Path) -> None:
-    unlabelled = {"unlabelled": "STS-B/train.parquet"} if name == "compress" else {}
-    recipe = load_recipe(ROOT / "recipes" / f"{name}.yaml")
-    values = recipe.model_dump(mode="json")
+def in_miniature(name: str, glue: Path, encoder: Path, runs: Path, *sets: str) -> Recipe:
+    """Return a recipe of the project with its structure as it is, made small."""
+    values = load_recipe(ROOT / "recipes" / f"{name}.yaml", sets).model_dump(mode="json")
     quick = {"steps": 3, "batch": 8, "epochs": 1}
     values |= {
-        "data": {"glue": str(small_glue)},
-        "tasks": {"rte": unlabelled, "stsb": {}},
-        "encoder": {"name": str(deep), "max_length": 32},
+        "data": {"glue": str(glue)},
+        "tasks": {"rte": {"unlabelled": "STS-B/train.parquet"} if name == "compress" else {}, "stsb": {}},
+        "encoder": {"name": str(encoder), "max_length": 32},
         "training": {**values["training"], **quick},
         "targets": {**values["targets"], "weak": "keep"},
-        "output": {"folder": str(tmp_path / "runs")},
+        "output": {"folder": str(runs)},
         "machine": {"device": "cpu", "threads": 1},
     }
     for part in (*values["teachers"], values["student"]):
         part["training"] = {**(part["training"] or {}), **quick}
-    run = pipeline.run(make_recipe(values))
-    roles = {model.role for model in run.models}
-    assert roles == {"teacher", "baseline", "student"}
+    return make_recipe(values)
+
+
+@pytest.mark.parametrize("name", ["bam", "born_again_single", "born_again_multi", "hinton", "compress"])
+def test_the_projects_recipes_run_in_miniature(name: str, small_glue: Path, deep: Path, tmp_path: Path) -> None:
+    run = pipeline.run(in_miniature(name, small_glue, deep, tmp_path / "runs"))
+    assert {model.role for model in run.models} == {"teacher", "baseline", "student"}
     assert set(run.teachers) == {"rte/dev", "stsb/dev"}
     student = {place for model in run.models if model.role == "student" for place in model.scores}
     assert student == {"rte/dev", "stsb/dev"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "student.distil.anneal=0",
+        "student.distil.anneal=0.5",
+        "student.training.sampling=proportional",
+        "student.distil.temperature=4",
+        "teachers.0.folds=null",
+    ],
+)
+def test_the_ablations_of_bam_are_a_set_away(change: str, small_glue: Path, deep: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    usual = pipeline.run(in_miniature("bam", small_glue, deep, runs))
+    other = pipeline.run(in_miniature("bam", small_glue, deep, runs, change, "name=other"))
+    one, two = ({model.role: model.folder for model in run.models} for run in (usual, other))
+    assert one["student"] != two["student"]
+    assert (one["teacher"] == two["teacher"]) == (not change.startswith("teachers")), "teachers are trained only once"

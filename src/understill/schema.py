@@ -339,9 +339,12 @@ class Distil(Section):
             ends = [(1.0, 1.0)]
             if mine.anneal is not None:
                 ends = [(mix, 1 - mix) for mix in (mine.anneal.start, mine.anneal.end)]
-            if any(not mine.hard * hard and not mine.soft * soft for hard, soft in ends):
+            if not mine.hard and not mine.soft:
+                faults.append((f"{place}soft", "both weights are 0, so nothing is learnt → give hard or soft a weight"))
+            elif any(not mine.hard * hard and not mine.soft * soft for hard, soft in ends):
                 what = "with these weights nothing is learnt at one end of the run"
-                faults.append((f"{place}soft", f"{what} → give hard or soft a weight there, or write anneal: none"))
+                steady = "anneal: 0.5" if place else "anneal: none"
+                faults.append((f"{place}soft", f"{what} → give hard or soft a weight there, or write {steady}"))
         if faults:
             raise faulty(*faults)
         return self
@@ -372,11 +375,17 @@ class TargetsSpec(Section):
     @field_validator("weights", mode="before")
     @classmethod
     def _weights(cls, value: Any) -> Any:
-        numbers = value.values() if isinstance(value, dict) else ()
-        good = all(isinstance(each, (int, float)) and not isinstance(each, bool) and each >= 0 for each in numbers)
-        if value not in ("equal", "dev") and not (isinstance(value, dict) and value and good):
-            fix = "write equal, dev, or a weight of 0 or more for each teacher: {teacher: 2, teacher2: 1}"
+        if value not in ("equal", "dev") and not (isinstance(value, dict) and value):
+            fix = "write equal, dev, or a weight for each teacher: {teacher: 2, teacher2: 1}"
             raise ValueError(f"{shown(value)} is not allowed → {fix}")
+        weights = value if isinstance(value, dict) else {}
+        wrong = [
+            (str(name), f"{shown(each)} is no weight → write a number, 0 or more")
+            for name, each in weights.items()
+            if isinstance(each, bool) or not isinstance(each, (int, float)) or not 0 <= each < math.inf
+        ]
+        if wrong:
+            raise faulty(*wrong)
         return value
 
 

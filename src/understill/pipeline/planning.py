@@ -270,7 +270,8 @@ class _Planner:
         if rule.best:
             every = {teacher.name for teachers in self.teachers.values() for teacher in teachers}
             if rule.best.count > len(every):
-                raise UserError(f"targets.best.count: there are only {len(every)} teachers → at most {len(every)}")
+                what = f"{rule.best.count} is more than there are teachers"
+                raise UserError(f"targets.best.count: {what} → at most {len(every)}")
             for task in rule.best.by:
                 for name in sorted(every - {teacher.name for teacher in self.teachers.get(task, ())}):
                     fix = "name tasks that every teacher answers"
@@ -311,9 +312,12 @@ class _Planner:
         if name not in _own_names(self.recipe):
             return Start(name, self.encoders[settings.encoder])
         models = self.trained.get(name)
-        if models is None or len(models) != 1:
-            why = "is listed further down" if models is None else f"is {len(models)} models"
-            raise UserError(f"encoder {name}: this teacher {why}, so no encoder can be taken from it")
+        if not models:
+            fix = "list it first, or name a pretrained encoder"
+            raise UserError(f"encoder {name}: this teacher is not trained by then → {fix}")
+        if len(models) != 1:
+            fix = "train it as one (tasks: together), or name a pretrained encoder"
+            raise UserError(f"encoder {name}: this teacher is {len(models)} models, so it has no one encoder → {fix}")
         (teacher,) = models
         has = teacher.settings.encoder
         if has.layers and (settings.encoder.layers or 0) > has.layers:

@@ -52,10 +52,17 @@ def run(recipe: Recipe, watch: Watch = silent) -> Run:
 def train_some(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> list[TrainedModel]:
     """Train some models of a plan with what they need, as a run that is not finished."""
     with at_work(plan.recipe.output.path):
-        record = plan.recipe.output.path / plan.recipe.name / RECORD
-        if not record.exists() or json.loads(record.read_text(encoding="utf-8")).get("uses") != _uses(plan):
+        if _recorded(plan.recipe.output.path / plan.recipe.name / RECORD) != _uses(plan):
             _begin(plan)
         return [teach(plan, model, watch) for model in models]
+
+
+def _recorded(record: Path) -> Any:
+    """Return the artefacts that a run's record names; None where there is no record that can be read."""
+    try:
+        return json.loads(record.read_text(encoding="utf-8"))["uses"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _begin(plan: Plan) -> dict[str, Any]:

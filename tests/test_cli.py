@@ -431,6 +431,171 @@ def test_assets_are_listed_with_how_to_get_them() -> None:
     assert re.search(r"^mpnet: .* \(404 MB\)\n  (installed|not installed: pip install)", text, flags=re.MULTILINE)
 
 
+# Distillation --------------------------------------------------------------------------------------------------------
+
+
+class School(NamedTuple):
+    """A folder with a distillation recipe, and what the user was told before and after the run."""
+
+    folder: Path
+    before: Told
+    run: Told
+
+
+@pytest.fixture(scope="module")
+def school(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> School:
+    """A user shows what a small distillation recipe would do, and runs it."""
+    folder = tmp_path_factory.mktemp("school")
+    (folder / "small.yaml").write_text(
+        f"""
+name: small
+data: {{demo: {{rows: 40}}}}
+tasks: [mood, similar]
+encoder: {{name: {tiny}, max_length: 32}}
+training: {{steps: 4, batch: 8, lr: 1e-3, evaluate: never}}
+teachers: [{{name: large, tasks: each}}]
+targets: {{weak: keep}}
+student: {{encoder: {{layers: 1}}}}
+machine: {{device: cpu, threads: 1}}
+""",
+        encoding="utf-8",
+    )
+    with inside(folder):
+        before = done("run", "small.yaml", "--dry-run")
+        assert sorted(path.name for path in Path("runs").iterdir()) == ["cache"], "data are read, and nothing is begun"
+        run = done("run", "small.yaml")
+    return School(folder, before, run)
+
+
+@pytest.fixture
+def pupil(school: School, monkeypatch: pytest.MonkeyPatch) -> School:
+    """The school, with the user in it."""
+    monkeypatch.chdir(school.folder)
+    return school
+
+
+MODELS = {"large-mood": "mood", "large-similar": "similar", "baseline": "mood, similar", "student": "mood, similar"}
+
+
+def states(text: str) -> dict[str, str]:
+    """Read the tables of a plan: the state of each model, and of each task's soft targets."""
+    models = {name: rf"│ {name} +│ {tasks} +│ (done|to be trained) +│ model-" for name, tasks in MODELS.items()}
+    tables = {task: rf"│ {task} +│ train │ large +│ (done|to be written) +│ targets-" for task in ("mood", "similar")}
+    found = {name: re.findall(pattern, text) for name, pattern in {**models, **tables}.items()}
+    assert all(len(each) == 1 for each in found.values()), text
+    return {name: state for name, (state,) in found.items()}
+
+
+def test_a_dry_run_shows_what_would_be_made_and_makes_nothing(pupil: School) -> None:
+    written = {"mood": "to be written", "similar": "to be written"}
+    assert states(pupil.before.out) == {**dict.fromkeys(MODELS, "to be trained"), **written}
+    assert pupil.before.out.endswith("nothing was run; 4 of 4 models are to be trained\n")
+    assert "training" not in pupil.before.err
+
+
+def test_after_a_run_a_dry_run_says_what_is_there(pupil: School) -> None:
+    told = done("run", "small.yaml", "--dry-run")
+    assert set(states(told.out).values()) == {"done"}
+    assert told.out.endswith("nothing was run; 0 of 4 models are to be trained\n")
+    warmer = states(done("run", "small.yaml", "--dry-run", "--set", "student.distil.temperature=2").out)
+    assert [name for name, state in warmer.items() if state != "done"] == ["student"]
+
+
+def test_a_run_shows_the_student_beside_its_teachers_and_baseline(pupil: School) -> None:
+    assert re.search(r"│ task +│ metric +│ majority │ teachers │ baseline │ student │", pupil.run.out.replace("┃", "│"))
+    assert re.search(r"^student against the same student without teachers: [+-][\d.]+", pupil.run.out, re.MULTILINE)
+    assert "teachers: 2 models in runs/small/models" in pupil.run.out
+    assert "understill predict runs/small " in pupil.run.out
+
+
+def test_runs_lists_a_run_with_the_dev_means_of_student_and_baseline(pupil: School) -> None:
+    (means,) = re.findall(r"│ mean +│ first of each +│ +[\d.]+ │ +[\d.]+ │ +([\d.]+) │ +([\d.]+) │", pupil.run.out)
+    told = " ".join(done("runs").out.replace("│", " ").split())  # a narrow table breaks its lines
+    size = sum(path.stat().st_size for path in Path("runs/artifacts").rglob("*") if path.is_file()) / 1e6
+    assert re.search(r"small \d{4}-\d\d-\d\d .*done", told)
+    assert f"baseline {means[0]}" in told and f"student {means[1]}" in told
+    assert f"{size:.1f} MB" in told
+
+
+def test_evaluate_and_predict_take_the_student_of_a_run(pupil: School, tmp_path: Path) -> None:
+    scores = json.loads(Path("runs/small/run.json").read_text())["models"]["student"]["scores"]
+    told = done("evaluate", "runs/small", "--out", tmp_path)
+    (shown,) = re.findall(r"│ mood +│ accuracy +│ +([\d.]+) │", told.out)
+    assert shown == f"{100 * scores['mood/dev']['accuracy']:.1f}"
+    rows = {
+        name: pq.read_table(Path("runs/small/models", name).resolve().parent / "predictions" / "mood.dev.parquet")
+        for name in ("student", "baseline")
+    }
+    assert pq.read_table(tmp_path / "mood.dev.parquet").equals(rows["student"])
+    assert not rows["student"].equals(rows["baseline"])
+    file = write_texts(tmp_path / "in.csv")
+    asked = {}
+    for name, model in {"run": "runs/small", **{name: f"runs/small/models/{name}" for name in rows}}.items():
+        place = tmp_path / f"{name}.jsonl"
+        done("predict", model, "--file", file, "--columns", "review", "--task", "mood", "--out", place)
+        asked[name] = read_answers(place)
+    assert asked["run"] == asked["student"] != asked["baseline"]
+    told = done("predict", "runs/small", "--text", "The parcel never came")
+    assert re.fullmatch(r"The parcel never came\n  mood: (calm|upset) \(\d+%\), (calm|upset) \d+%\n", told.out)
+
+
+def test_teach_trains_a_student_with_all_that_it_needs_and_nothing_else(pupil: School, tmp_path: Path) -> None:
+    elsewhere = ("--set", f"output.folder={tmp_path / 'out'}")
+    told = done("teach", "small.yaml", "--model", "student", *elsewhere)
+    begun = [line.removeprefix("training ") for line in told.err.splitlines() if line.startswith("training ")]
+    assert begun == ["large-mood", "large-similar", "student"]
+    plan = states(done("run", "small.yaml", "--dry-run", *elsewhere).out)
+    assert [name for name, state in plan.items() if state != "done"] == ["baseline"]
+    (folder,) = re.findall(r"^model: (.*)$", told.out, re.MULTILINE)
+    mine, theirs = (Path(place, "model.safetensors").read_bytes() for place in (folder, "runs/small/models/student"))
+    assert mine == theirs, "the same student as the run's"
+    assert "to clean: every artefact belongs to a run" in done("clean", tmp_path / "out").out
+
+
+def test_teach_begins_a_record_that_cannot_be_read_anew(pupil: School, tmp_path: Path) -> None:
+    elsewhere = ("--set", f"output.folder={tmp_path / 'out'}", "--set", "tasks=[mood]")
+    (tmp_path / "out" / "small").mkdir(parents=True)
+    record = tmp_path / "out" / "small" / "run.json"
+    record.write_text('{"state": "run', encoding="utf-8")
+    done("teach", "small.yaml", "--model", "large-mood", *elsewhere)
+    assert json.loads(record.read_text())["state"] == "running"
+
+
+def test_clean_shows_what_no_run_refers_to_and_removes_it_when_told_to(pupil: School, tmp_path: Path) -> None:
+    elsewhere = ("--set", f"output.folder={tmp_path}", "--set", "tasks=[mood]", "--set", "student.baseline=false")
+    done("run", "small.yaml", *elsewhere)
+    record = json.loads((tmp_path / "small" / "run.json").read_text())
+    old = tmp_path / "artifacts" / Path(record["models"]["student"]["folder"]).parent.name
+    done("run", "small.yaml", *elsewhere, "--set", "student.training={lr: 1e-4}")
+    kept = {path for path in (tmp_path / "artifacts").iterdir() if path.is_dir()} - {old}
+    shown = done("clean", tmp_path)
+    assert old.is_dir()
+    assert re.fullmatch(rf"would remove {old}  \([\d.]+ MB\)\n[\d.]+ MB could be freed; do it with --yes\n", shown.out)
+    assert re.fullmatch(rf"removed {old}  \([\d.]+ MB\)\n[\d.]+ MB freed\n", done("clean", tmp_path, "--yes").out)
+    assert {path for path in (tmp_path / "artifacts").iterdir() if path.is_dir()} == kept
+    assert done("clean", tmp_path, "--yes").out == "nothing to clean: every artefact belongs to a run\n"
+    assert "would remove" in done("clean", tmp_path, "--cache").out and (tmp_path / "cache").is_dir()
+    assert f"removed {tmp_path / 'cache'}" in done("clean", tmp_path, "--cache", "--yes").out
+    assert not list((tmp_path / "cache").iterdir())
+    again = done("run", "small.yaml", *elsewhere, "--set", "student.training={lr: 1e-4}")
+    assert "training" not in again.err, "the cache is made again, and nothing else"
+
+
+def test_check_opens_teachers_that_were_made_elsewhere(pupil: School, tmp_path: Path) -> None:
+    from understill.data import demo
+
+    (batch,) = demo.batches("mood", "train", 40, 0)
+    rows = list(zip(batch.column("message").to_pylist(), batch.column("label").to_pylist(), strict=True))
+    said = tmp_path / "said.csv"
+    sets = ("--set", "tasks=[mood]", "--set", f"teachers=[{{name: llm, predictions: {said}}}]")
+    write(said, ["message", "label"], rows)
+    assert "recipe and data are fine" in done("check", "small.yaml", *sets).out
+    write(said, ["message", "label"], [*rows[:5], (rows[5][0], "angry"), *rows[6:]])
+    told = understill("check", "small.yaml", *sets)
+    assert told.code == 2
+    assert f'{said}:7: unknown label "angry" → known: calm, upset' in told.err
+
+
 # Two at once ---------------------------------------------------------------------------------------------------------
 
 

@@ -477,7 +477,11 @@ def test_runs_are_listed_and_what_nothing_refers_to_is_cleaned(distil: Callable[
     plan = pipeline.make_plan(distil(tasks=["mood"], student={"training": {"lr": 2e-3}}))
     assert all(model.done for model in plan.models) and all(targets.done for targets in plan.targets)
     assert pipeline.clean(folder) == []
+    (folder / "artifacts" / "mine").mkdir()
+    (folder / "cache" / "notes").mkdir()
     assert [waste.path.name for waste in pipeline.clean(folder, cache=True)] == ["cache"]
+    assert [path.name for path in (folder / "cache").iterdir()] == ["notes"]
+    assert (folder / "artifacts" / "mine").exists(), "what others put there is not ours to remove"
 
 
 def test_what_a_run_that_was_stopped_has_made_is_kept(

@@ -146,18 +146,23 @@ class Recipe(Section):
 
     def _unsettled(self) -> Iterator[tuple[str, str]]:
         """Yield settings that do not go together once they are laid over those at the top."""
-        trained = [teacher for teacher in self.teachers if teacher.trained]
-        parts: list[tuple[str, Training | None, Training]] = [
-            (f"teachers.{number}.training", teacher.training, self.settings(teacher).training)
-            for number, teacher in enumerate(trained)
+        # Each with the sections that are laid over the top, the last one first.
+        parts: list[tuple[Training, dict[str, Training | None]]] = [
+            (self.settings(teacher).training, {f"teachers.{number}.training": teacher.training})
+            for number, teacher in enumerate(self.teachers)
+            if teacher.trained
         ]
-        student = self.settings(self.student).training
-        parts.append(("student.training", self.student.training, student))
+        student, mine = self.settings(self.student).training, {"student.training": self.student.training}
+        parts.append((student, mine))
         if self.student.finetune:
-            parts.append(("student.finetune", self.student.finetune, over(student, self.student.finetune)))
-        for place, given, whole in parts:
+            tuned = over(student, self.student.finetune)
+            parts.append((tuned, {"student.finetune": self.student.finetune, **mine}))
+        found: dict[tuple[str, str], None] = {}  # the same fault may be laid over again
+        for whole, layers in parts:
             for key, words in whole.faults():
-                yield f"{place if given and key in given.model_fields_set else 'training'}.{key}", words
+                homes = (place for place, given in layers.items() if given and key in given.model_fields_set)
+                found[f"{next(homes, 'training')}.{key}", words] = None
+        yield from found
 
     def settings(self, part: Partial) -> Settings:
         """Return what a teacher or the student is trained with."""

@@ -405,7 +405,7 @@ class Partial(Section):
 class TeacherSpec(Partial):
     """A teacher: models trained here, a checkpoint that is there already, or a file of predictions."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = None
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
     tasks: Names = ()  # all, where none is named
     models: Literal["each", "together"] = "each"
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = ()

@@ -342,7 +342,7 @@ def test_predictions_about_other_rows_are_refused_only_when_none_fits(stand: Sta
     assert np.isnan(teacher.logits(others)).all()
     teacher.must_match([others, mine])
     with pytest.raises(
-        UserError, match=r'none of its 6 predictions is about a row of mood; .* column "id" .* by "text"'
+        UserError, match=r'none of its 6 predictions is about a row of mood to learn from; .* column "id" .* by "text"'
     ):
         teacher.must_match([others])
 

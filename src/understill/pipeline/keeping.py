@@ -13,6 +13,10 @@ from understill.errors import UserError
 from understill.pipeline.locking import nobody_at_work
 from understill.pipeline.running import RECORD
 
+#: What the folders are called that may be removed; whatever else lies there is not ours.
+ARTIFACTS = ("model", "targets", "verdict")
+CACHED = ("data", "tokens")
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -51,14 +55,16 @@ def clean(folder: Path, *, cache: bool = False, remove: bool = True) -> list[Was
         raise _no_folder(folder)
     with nobody_at_work(folder):
         used = {name for _, facts in _records(folder) for name in facts["uses"]}
-        idle = [path for path in sorted((folder / "artifacts").glob("*")) if path.is_dir() and path.name not in used]
-        if cache and (folder / "cache").is_dir():
-            idle.append(folder / "cache")
-        waste = [Waste(path, _size(path)) for path in idle]
-        for path in idle if remove else ():
+        ours = [path for kind in ARTIFACTS for path in (folder / "artifacts").glob(f"{kind}-*")]
+        idle = [path for path in sorted(ours) if path.is_dir() and path.name not in used]
+        waste = {path: [path] for path in idle}
+        if cache:
+            waste[folder / "cache"] = [path for kind in CACHED for path in (folder / "cache").glob(f"{kind}-*")]
+        found = [Waste(path, sum(map(_size, parts))) for path, parts in waste.items() if parts]
+        for path in [part for parts in waste.values() for part in parts] if remove else ():
             shutil.rmtree(path)
             path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
-        return waste
+        return found
 
 
 def _no_folder(folder: Path) -> UserError:

@@ -58,7 +58,8 @@ class PredictionsTeacher:
         if not any(self._find(data)[0].any() for data in splits):
             texts = listed([f'"{column}"' for column in self.task.text], "and")
             raise UserError(
-                f"teacher {self.name}: none of its {len(self.keys):,} predictions is about a row of {self.task.name}; "
+                f"teacher {self.name}: none of its {len(self.keys):,} predictions is about a row of {self.task.name} "
+                "to learn from; "
                 f'rows are found by their id in a column "id" (24 hex digits, made of the task\'s name and the texts), '
                 f"or by {texts}, which must be letter for letter the texts of the task's own files"
             )

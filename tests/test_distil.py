@@ -443,6 +443,12 @@ def test_a_student_can_be_cut_out_of_its_teacher_and_finetuned_afterwards(distil
         ({"student": {"encoder": {"layers": 9}}}, "layers"),
         ({"teachers": [{"checkpoint": "./nowhere"}]}, "teacher teacher: ./nowhere: no such folder"),
         ({"teachers": [{"predictions": "none.csv"}]}, "none.csv"),
+        (
+            {"teachers": [{"name": "a"}, {"name": "a-mood", "tasks": ["mood"], "models": "together"}]},
+            "2 of model a-mood",
+        ),
+        ({"teachers": [{"name": "t", "seeds": 2}, {"name": "t-seed1", "seeds": [7]}]}, "2 of model t-seed1-mood"),
+        ({"teachers": [{"name": "minilm"}]}, 'there is an encoder "minilm" already'),
         ({"targets": {**KEEP, "best": {"count": 9}}}, "at most 1"),
         ({"tasks": {"mood": {"unlabelled": "none.csv"}}}, "none.csv"),
     ],

@@ -175,7 +175,8 @@ def show_run(run: Run) -> None:
     teachers = [model for model in run.models if model.role == "teacher"]
     if teachers:
         spent = duration(sum(model.seconds for model in teachers))
-        say(f"teachers: {len(teachers)} models in {run.folder / 'models'}  (trained in {spent})")
+        count = f"{len(teachers)} models" if len(teachers) > 1 else "1 model"
+        say(f"teachers: {count} in {run.folder / 'models'}  (trained in {spent})")
     chosen = [model for model in run.models if model.role in ("model", "student")]
     one = run.folder if len(chosen) == 1 else run.folder / "models" / "NAME"
     say(f'ask it: understill predict {one} --text "…"')

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from errno import EEXIST, ENOTDIR
 from pathlib import Path
@@ -63,7 +64,7 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     with found:
         check_trackers(recipe.output.trackers)
     for name in _own_names(recipe):
-        if name in ASSETS or recipe.find(name).is_dir():
+        if name in ASSETS or (recipe.find(name) / "config.json").exists():
             with found:
                 raise UserError(f'teacher {name}: there is an encoder "{name}" already → choose another name')
     found_encoders: dict[EncoderSpec, str] = {}
@@ -85,19 +86,7 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     loaded = read_tasks(tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
     # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
     loaded = {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
-    plan = Plan(recipe, loaded, _Planner(recipe, loaded, found_encoders, outside).models())
-    _refuse_twins(plan)
-    return plan
-
-
-def _refuse_twins(plan: Plan) -> None:
-    """Refuse names that two models, or two teachers of a task, would share."""
-    teachers = {teacher for lessons in plan.lessons for teacher in lessons.teachers}
-    names = [f"model {model.name}" for model in plan.models]
-    names += [f"teacher {teacher.name} of {teacher.task}" for teacher in teachers]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"there would be more than one {name}; give teachers other names, or other seeds")
+    return Plan(recipe, loaded, _Planner(recipe, loaded, found_encoders, outside).models())
 
 
 def _all_settings(recipe: Recipe) -> list[Settings]:
@@ -162,6 +151,8 @@ class _Planner:
         self._check_rule()
         for suffix, keys in groups.items():
             models += self._students(suffix, keys)
+        _refuse_twins(f"model {model.name}" for model in models)
+        _refuse_twins(f"teacher {each.name} of {task}" for task, mine in self.teachers.items() for each in mine)
         return tuple(models)
 
     # Teachers ---------------------------------------------------------------------------------------------------------
@@ -382,6 +373,13 @@ class _Planner:
             "targets": {f"{targets.task}/{targets.split}": targets.fingerprint for targets in lessons.targets},
             "unlabelled": dict(lessons.unlabelled),
         }
+
+
+def _refuse_twins(names: Iterable[str]) -> None:
+    """Refuse a name that two would share."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UserError(f"there would be {count} of {name}; give teachers other names, or other seeds")
 
 
 def as_trained(loaded: LoadedTask, trained: Task) -> LoadedTask:

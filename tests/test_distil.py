@@ -210,8 +210,9 @@ def test_a_float16_table_reproduces_training_within_rounding(distil: Callable[..
     half, full = (weights(run.models[-1].folder) for run in runs)
     assert not same(half, full)
     for name, value in full.items():
-        # Six steps of 1e-3 move a weight by 6e-3 at most; rounding targets must move it far less.
-        assert (half[name] - value).abs().max() < 1e-4, name
+        # Six steps of 1e-3 may move a weight by 6e-3; rounded targets must move it far less.
+        difference = (half[name] - value).abs()
+        assert difference.max() < 1e-3 and difference.mean() < 2e-5, name
 
 
 def test_a_student_that_was_stopped_goes_on_to_the_same_bits(

@@ -276,7 +276,7 @@ own_settings = st.fixed_dictionaries(
         "loss": st.sampled_from(["cross_entropy", "logits"]),
         "temperature": st.sampled_from([0.5, 1.0, 2.0, 5.0]),
         "hard": st.floats(0.125, 3),
-        "soft": st.floats(0, 3),
+        "soft": st.floats(0.125, 3),
         "anneal": anneals,
     }
 )

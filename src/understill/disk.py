@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import time
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +59,36 @@ def sweep(folder: Path, pattern: str) -> None:
             continue
         if time.time() - newest > STALE:
             shutil.rmtree(part, ignore_errors=True)
+
+
+def publish(part: Path, folder: Path, sound: Callable[[], bool]) -> bool:
+    """Rename a whole folder into place; where another is there already, keep it if it is sound.
+
+    Of two processes that make the same, the second keeps the first's. False when it cannot be put there.
+    """
+    for _ in range(5):
+        try:
+            part.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
+        else:
+            sync(folder.parent)
+            return True
+        if sound():
+            return True
+        _discard(folder)
+    return False
+
+
+def _discard(folder: Path) -> None:
+    """Move a broken folder aside in one step, then delete it; whoever has it mapped keeps what is mapped."""
+    aside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
+    try:
+        folder.rename(aside)
+    except FileNotFoundError:  # another process was quicker
+        return
+    if aside.is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        aside.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from understill.data.encode import closing, cut, gold_of, texts_of, unbounded
-from understill.disk import sweep, sync
+from understill.disk import publish, sweep, sync
 from understill.errors import UserError
 from understill.recipe import fingerprint as digest
 
@@ -188,7 +188,9 @@ def _build(
             json.dump(manifest, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        _publish(part, folder)
+        sync(part)
+        if not publish(part, folder, lambda: _sound(folder)):
+            raise UserError(f"{folder} cannot be replaced; remove it by hand")
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -239,38 +241,13 @@ def _blocks(data: TaskData) -> Iterator[pa.RecordBatch]:
                     yield block
 
 
-def _publish(part: Path, folder: Path) -> None:
-    """Rename a whole folder into place; of two processes that build the same, the second keeps the first's."""
-    sync(part)
-    for _ in range(5):
-        try:
-            part.rename(folder)
-        except OSError:
-            if not folder.exists():
-                raise
-        else:
-            sync(folder.parent)
-            return
-        try:
-            _open(folder, folder.name.removeprefix("tokens-"))
-        except _Broken:
-            _discard(folder)
-        else:
-            return
-    raise UserError(f"{folder} cannot be replaced; remove it by hand")
-
-
-def _discard(folder: Path) -> None:
-    """Move a broken folder aside in one step, then delete it; whoever has it mapped keeps what is mapped."""
-    aside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
+def _sound(folder: Path) -> bool:
+    """Say whether a folder holds whole arrays."""
     try:
-        folder.rename(aside)
-    except FileNotFoundError:  # another process was quicker
-        return
-    if aside.is_dir():
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        aside.unlink(missing_ok=True)
+        _open(folder, folder.name.removeprefix("tokens-"))
+    except _Broken:
+        return False
+    return True
 
 
 def _open(folder: Path, fingerprint: str) -> Tokens:

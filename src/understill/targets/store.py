@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from understill.data.taskdata import TaskData
-from understill.disk import file_digest, sweep, sync, sync_folder, write_json
+from understill.disk import file_digest, publish, sweep, sync_folder, write_json
 from understill.errors import UserError, listed
 from understill.tasks import Task
 
@@ -94,7 +94,9 @@ def write_targets(
         }
         write_json(part / MANIFEST, manifest)
         sync_folder(part)
-        _publish(part, folder, data, dtype, {teacher.name: teacher.digest for teacher in teachers})
+        digests = {teacher.name: teacher.digest for teacher in teachers}
+        if not publish(part, folder, lambda: _sound(folder, data, dtype, digests)):
+            raise UserError(f"{folder} cannot be replaced; remove it by hand")
     except OSError as error:
         raise UserError(f"cannot write soft targets to {folder}: {error.strerror or error}") from error
     finally:
@@ -157,38 +159,13 @@ def _same(
         )
 
 
-def _publish(part: Path, folder: Path, data: TaskData, dtype: str, teachers: Mapping[str, str]) -> None:
-    """Rename a whole folder into place; of two processes that write the same, the second keeps the first's."""
-    for _ in range(5):
-        try:
-            part.rename(folder)
-        except OSError:
-            if not folder.exists():
-                raise
-        else:
-            sync(folder.parent)
-            return
-        try:
-            read_targets(folder, data, teachers)
-            if _manifest(folder).dtype == dtype:
-                return
-        except BadTargets:
-            pass
-        _discard(folder)
-    raise UserError(f"{folder} cannot be replaced; remove it by hand")
-
-
-def _discard(folder: Path) -> None:
-    """Move a folder aside in one step, then delete it."""
-    aside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
+def _sound(folder: Path, data: TaskData, dtype: str, teachers: Mapping[str, str]) -> bool:
+    """Say whether a folder holds these very targets."""
     try:
-        folder.rename(aside)
-    except FileNotFoundError:  # another process was quicker
-        return
-    if aside.is_dir():
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        aside.unlink(missing_ok=True)
+        read_targets(folder, data, teachers)
+        return _manifest(folder).dtype == dtype
+    except BadTargets:
+        return False
 
 
 def read_targets(folder: Path, data: TaskData, teachers: Mapping[str, str]) -> SoftTargets:

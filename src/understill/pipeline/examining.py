@@ -26,6 +26,7 @@ from understill.events import Examined, Labelling, Watch, silent
 from understill.models.folder import load_model
 from understill.pipeline.locking import alone
 from understill.pipeline.plan import Lessons, Plan, TeacherPlan, cache_folder, dev_sets
+from understill.schema import TargetsSpec
 from understill.targets.checkpoint import open_checkpoint
 from understill.targets.ensemble import best, join, shares
 from understill.targets.predictions import read_predictions
@@ -143,17 +144,15 @@ def _answers(teacher: TeacherPlan, task: LoadedTask, split: str) -> Path:
 
 def examine_outsiders(plan: Plan, watch: Watch = silent) -> None:
     """Put teachers that need no training to the test before any training is done."""
-    for lessons in plan.lessons:
-        outsiders = [teacher for teacher in lessons.teachers if not teacher.models]
-        _refuse_weak(lessons, {teacher: examination(plan, teacher, watch) for teacher in outsiders})
+    _refuse_weak(plan.recipe.targets, {teacher: examination(plan, teacher, watch) for teacher in plan.outsiders})
 
 
-def _refuse_weak(lessons: Lessons, looked: Mapping[TeacherPlan, Examination]) -> set[TeacherPlan]:
+def _refuse_weak(rule: TargetsSpec, looked: Mapping[TeacherPlan, Examination]) -> set[TeacherPlan]:
     """Return the teachers that are to be left out, or stop where the recipe wants no weak ones."""
-    if lessons.rule.weak == "keep":
+    if rule.weak == "keep":
         return set()
     weak = {teacher: found.fault for teacher, found in looked.items() if found.fault}
-    if weak and lessons.rule.weak == "stop":
+    if weak and rule.weak == "stop":
         lines = [f"  {teacher.name} of {teacher.task}: {fault}" for teacher, fault in weak.items()]
         more = "targets.weak: leave_out goes on without them, keep goes on with them"
         raise UserError("\n".join([f"{len(weak)} of {len(looked)} teachers should not teach; {more}", *lines]))
@@ -180,7 +179,7 @@ def faculties(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[str, 
     """
     rule = lessons.rule
     looked = {teacher: examination(plan, teacher, watch) for teacher in lessons.teachers}
-    weak = _refuse_weak(lessons, looked)
+    weak = _refuse_weak(rule, looked)
     everywhere = None
     if rule.best and rule.best.by:
         scores: dict[str, dict[str, float]] = {}

@@ -536,7 +536,7 @@ def test_each_task_has_its_own_weights_and_annealing() -> None:
     assert free.weights(1.0).tolist() == [[2.0] * 4, [0.0, 3.0, 3.0, 3.0]]
 
 
-@given(anneals.filter(bool), st.floats(0, 1), st.floats(0, 5), st.floats(0.125, 5))
+@given(anneals.filter(bool), st.floats(0, 1), st.floats(0.125, 5), st.floats(0.125, 5))
 def test_the_weights_follow_the_recipes_annealing(anneal: Anneal, progress: float, hard: float, soft: float) -> None:
     distil = Distil(hard=hard, soft=soft, anneal=anneal)
     objective, mix = Objective(MIXED, "sigmoid", distil), anneal.at(progress)

@@ -225,7 +225,7 @@ def test_a_student_that_was_stopped_goes_on_to_the_same_bits(
     )
     plan = pipeline.make_plan(again)
     for model in plan.models[:-1]:
-        teach(plan, model)
+        teach(plan, [model])
     usual, count = Objective.forward, 0
 
     def fails(self: Objective, *args: Any, **settings: Any) -> Any:
@@ -237,7 +237,7 @@ def test_a_student_that_was_stopped_goes_on_to_the_same_bits(
 
     monkeypatch.setattr(Objective, "forward", fails)
     with pytest.raises(KeyboardInterrupt):
-        teach(plan, plan.models[-1])
+        teach(plan, plan.models[-1:])
     monkeypatch.undo()
     assert plan.models[-1].started and not plan.models[-1].done
     assert same(weights(pipeline.run(again).models[-1].folder), whole)
@@ -328,7 +328,7 @@ def test_a_task_whose_teachers_are_left_out_learns_from_gold(
     lessons = named(plan, "student").lessons
     assert lessons
     for model in named(plan, "student").needs:
-        teach(plan, model)
+        teach(plan, [model])
     assert list(join_targets(plan, lessons)) == [("follows", "train")]
 
 

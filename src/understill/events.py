@@ -34,6 +34,13 @@ class Teaching:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """What follows is about this model, while several are trained at once."""
+
+    model: str
+
+
+@dataclass(frozen=True)
 class Waiting:
     """Another process is making what is wanted."""
 
@@ -68,7 +75,7 @@ class Scored:
     scores: Scores
 
 
-Event = Reading | Tokenising | Teaching | Waiting | Examined | Labelling | Scored | Report | Evaluated | Fitted
+Event = Reading | Tokenising | Teaching | Turn | Waiting | Examined | Labelling | Scored | Report | Evaluated | Fitted
 Watch = Callable[[Event], None]
 
 

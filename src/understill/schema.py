@@ -275,6 +275,8 @@ class Machine(Section):
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     threads: Annotated[int, Field(ge=1)] | None = None
+    fast: Literal["auto", "off"] = "auto"  # recorded steps where they are possible, or the plain loop
+    together: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # models trained at once on one GPU
 
 
 class Anneal(Section):

@@ -105,6 +105,9 @@ class Progress:
         }
         self._line(f"{says[event.state]} {event.model}")
 
+    def _turn(self, event: Any) -> None:
+        self.model, self.parts = event.model, {}
+
     def _waiting(self, event: Any) -> None:
         self._line(f"another process is making {event.what}; waiting for it")
 

@@ -26,6 +26,7 @@ from understill.train import fit as fitting
 from understill.train.checkpoint import save_checkpoint
 from understill.train.device import cpu_has_bf16, make_accelerator
 from understill.train.fit import Evaluated, Fitted, Report, fit, is_due
+from understill.train.loop import Step
 from understill.train.objective import Objective
 
 Event = Report | Evaluated | Fitted
@@ -60,7 +61,7 @@ def start(
     distil: Distil | None = None,
     batches: Batches | None = None,
 ) -> Iterator[Event]:
-    return fit(
+    events = fit(
         model,
         Objective(TASKS, "sigmoid", distil),
         batches or some_batches(),
@@ -70,6 +71,7 @@ def start(
         folder=folder,
         evaluate=evaluate or Scripted(),
     )
+    return (event for event in events if not isinstance(event, Step))
 
 
 @pytest.fixture
@@ -247,7 +249,7 @@ def test_a_loss_that_is_no_number_stops_before_anything_is_kept(tiny: Path, tmp_
         list(start(tmp_path, model, training(checkpoint="3 steps", evaluate="2 steps"), evaluate))
     assert len(evaluate.seen) == 2
     assert [path.name for path in tmp_path.glob("*checkpoint*")] == ["checkpoint-3"]
-    assert sorted(path.name for path in tmp_path.glob("best-*")) == ["best-2.safetensors", "best-4.safetensors"]
+    assert [path.name for path in tmp_path.glob("best-*")] == ["best-2.safetensors"]
 
 
 def test_bf16_trains_weights_that_stay_fp32(tiny: Path, tmp_path: Path) -> None:

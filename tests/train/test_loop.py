@@ -16,9 +16,10 @@ from understill.errors import TrainingError, UserError
 from understill.models.multitask import MultiTaskModel
 from understill.schema import Anneal, Distil, Machine, Training
 from understill.train.device import make_accelerator
-from understill.train.loop import Step, Trouble, out_of_memory, steps, total_steps
+from understill.train.loop import Step, out_of_memory, steps, total_steps
 from understill.train.objective import Objective
 from understill.train.optim import make_optimizer, rate_factor
+from understill.train.trouble import Trouble
 
 NAMES = [task.name for task in TASKS]
 

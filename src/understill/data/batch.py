@@ -213,7 +213,7 @@ def shares(parts: Sequence[Part], batch: int, mode: str, sampling: Sampling) -> 
     return Shares(mass, copies, apportion(wanted, max(batches, len(wanted))) * batch)
 
 
-class _Plan(NamedTuple):
+class EpochPlan(NamedTuple):
     """One epoch: the units of each batch, what they are padded to, and how many tokens they hold."""
 
     units: Ints  # [steps, batch]
@@ -282,7 +282,7 @@ class Batches:
         self.weights = np.array([1.0 if weights is None else weights[stream.task] for stream in streams], np.float64)
         if sampling.copies:
             self.weights = self.weights * (mass / mass.sum()) * self.draws.sum() / self.draws
-        self._plans: dict[int, _Plan] = {}
+        self._plans: dict[int, EpochPlan] = {}
 
     @property
     def steps_per_epoch(self) -> int:
@@ -297,7 +297,7 @@ class Batches:
         if step < 0:
             raise IndexError(f"steps count from 0, not {step}")
         epoch, index = divmod(step, self.steps_per_epoch)
-        plan = self._plan(epoch)
+        plan = self.plan(epoch)
         units = plan.units[index].astype(np.int64)
         stream = np.searchsorted(self._starts, units, side="right") - 1
         source, row = np.divmod(units - self._starts[stream], self._rows[stream])
@@ -312,13 +312,13 @@ class Batches:
         first, cells, tokens = max(first, 0), 0, 0
         steps = self.steps_per_epoch
         for epoch in range(first // steps, -(-last // steps)):
-            plan = self._plan(epoch)
+            plan = self.plan(epoch)
             span = slice(max(first - epoch * steps, 0), min(last - epoch * steps, steps))
             cells += int(plan.length[span].sum()) * self.batch
             tokens += int(plan.tokens[span].sum())
         return 1.0 - tokens / cells if cells else 0.0
 
-    def _plan(self, epoch: int) -> _Plan:
+    def plan(self, epoch: int) -> EpochPlan:
         """Return an epoch's plan, keeping the last two: a plan costs seconds where there are millions of rows."""
         plan = self._plans.get(epoch)
         if plan is None:
@@ -326,14 +326,14 @@ class Batches:
             self._plans = dict([*self._plans.items(), (epoch, plan)][-2:])
         return plan
 
-    def _mixed(self, epoch: int) -> _Plan:
+    def _mixed(self, epoch: int) -> EpochPlan:
         units = np.concatenate([self._walk(stream, epoch) for stream in range(len(self.draws))])
         units = units[np.argsort(self._raw(_MIX, epoch, 0, len(units)), kind="stable")]
         units = self._by_length(units)
         window = np.arange(len(units)) // (self.window // self.batch)
         return self._measure(units[np.lexsort((self._raw(_ORDER, epoch, 0, len(units)), window))])
 
-    def _one_task(self, epoch: int) -> _Plan:
+    def _one_task(self, epoch: int) -> EpochPlan:
         units = np.concatenate([self._by_length(self._walk(stream, epoch)) for stream in range(len(self.draws))])
         return self._measure(units[np.argsort(self._raw(_ORDER, epoch, 0, len(units)), kind="stable")])
 
@@ -370,9 +370,9 @@ class Batches:
         result: Ints = np.concatenate(sorted_blocks).reshape(-1, self.batch)
         return result
 
-    def _measure(self, units: Ints) -> _Plan:
+    def _measure(self, units: Ints) -> EpochPlan:
         """Work out what each batch is padded to."""
         lengths = self._lengths[units]
         longest = lengths.max(axis=1)
         table = np.array([padded(length, self.sizes) for length in range(int(longest.max()) + 1)])
-        return _Plan(units, table[longest], lengths.sum(axis=1, dtype=np.int64))
+        return EpochPlan(units, table[longest], lengths.sum(axis=1, dtype=np.int64))

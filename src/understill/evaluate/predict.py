@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,12 +17,16 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from understill.data.batch import Batch, in_order
+from understill.data.batch import Batch, Stream, in_order
+from understill.data.packed import Packed, Resident, room
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens
 from understill.models.heads import to_scores
 from understill.schema import HeadsSpec
 from understill.tasks import Task
+
+#: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
+BUDGET = 1 << 16
 
 
 class Network(Protocol):
@@ -29,8 +34,12 @@ class Network(Protocol):
 
     spec: HeadsSpec  # says how a regression head's outputs become scores
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: Batch | Packed) -> Tensor:
         """Return the logits of every task for every row, [n, columns]."""
+
+    @property
+    def packable(self) -> bool:
+        """Whether it reads packed rows."""
 
     def columns(self, task: str) -> slice:
         """Return where a task's outputs stand."""
@@ -77,23 +86,56 @@ def predict_all(
 ) -> dict[str, Predictions]:
     """Run a model over tokens once, longest rows together, and give each task's logits in the rows' order.
 
+    A CPU takes `batch` rows at once. A GPU that has bfloat16 computes in it, and takes as many rows as fill it.
     `progress` is told how many rows were done since it was last called.
     """
     columns = {task.name: model.columns(task.head) for task in tasks}
     device = next(model.parameters()).device
-    out = {name: np.empty((len(tokens), span.stop - span.start), dtype=np.float32) for name, span in columns.items()}
+    pieces = _packed if device.type == "cuda" and model.packable else _padded
+    logits = torch.empty(len(tokens), max((span.stop for span in columns.values()), default=0), device=device)
+    with _precision(device):
+        for rows, piece in pieces(tokens, batch, device):
+            logits[rows] = model(piece)[:, : logits.shape[1]].float()
+            if progress:
+                progress(len(piece))
+    out = {}
+    for task in tasks:
+        own = logits[:, columns[task.name]]
+        if task.kind == "regression":
+            own = to_scores(own, task, model.spec.regression)
+        out[task.name] = Predictions(task, own.cpu().numpy())
+    return out
+
+
+def _precision(device: torch.device) -> AbstractContextManager[object]:
+    low = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return torch.autocast("cuda", torch.bfloat16) if low else nullcontext()
+
+
+def _padded(tokens: Tokens, batch: int, device: torch.device) -> Iterator[tuple[Tensor, Batch]]:
+    """Give all rows in padded batches."""
+    if device.type == "cuda" and len(tokens):
+        batch = max(batch, BUDGET // int(tokens.lengths.max()))
     # Which task's number the rows carry only matters for dropout, which is off.
     for piece in in_order(tokens, 0, batch):
-        rows = piece.row.numpy()
-        logits = model(piece.to(device)).float()
-        for task in tasks:
-            own = logits[:, columns[task.name]]
-            if task.kind == "regression":
-                own = to_scores(own, task, model.spec.regression)
-            out[task.name][rows] = own.cpu().numpy()
-        if progress:
-            progress(len(rows))
-    return {task.name: Predictions(task, out[task.name]) for task in tasks}
+        moved = piece.to(device)
+        yield moved.row, moved
+
+
+def _packed(tokens: Tokens, batch: int, device: torch.device) -> Iterator[tuple[Tensor, Packed]]:
+    """Give all rows in packed batches that fill a GPU; the tokens are brought there once."""
+    resident = Resident([Stream(0, [tokens])], np.ones(1), tokens.pad, device)
+    lengths = tokens.lengths
+    order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order], dtype=np.int64)
+    rows = torch.from_numpy(order).to(device)
+    start = 0
+    while start < len(order):
+        done = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, done + BUDGET, side="right")))
+        own = rows[start:stop]
+        yield own, resident.pack(own, room(int(ends[stop - 1]) - done), int(lengths[order[start]]))
+        start = stop
 
 
 def predict(model: Network, tokens: Tokens, task: Task, batch: int) -> Predictions:

@@ -26,9 +26,10 @@ from transformers import (
 from transformers.utils import logging as hub_logging
 
 from understill.data.batch import Batch
+from understill.data.packed import Packed
 from understill.disk import file_digest
 from understill.errors import UserError, nearest
-from understill.models import assets
+from understill.models import assets, attention
 from understill.schema import EncoderSpec
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,10 @@ _SHIFTED = frozenset(
 )
 
 
+#: Architectures that can read packed rows: they take positions, and attend by a function that can be exchanged.
+_PACKABLE = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert"})
+
+
 #: The kinds of files that make up an encoder, and those among them that only tell of its training here.
 _CONTENT = (".json", ".txt", ".model", ".safetensors")
 _RECORDS = ("understill.json", "scores.json")
@@ -80,6 +85,9 @@ class Encoder(nn.Module):
         if (not self.shape.pooler or pooling == "mean") and _has_pooler(network):
             network.register_module("pooler", None)  # never read: its weights would only be carried along
         self.typed = getattr(network.config, "type_vocab_size", 0) > 1
+        self.packable = network.config.model_type in _PACKABLE
+        if self.packable:
+            network.set_attn_implementation(attention.NAME)
 
     @property
     def config(self) -> PreTrainedConfig:
@@ -91,8 +99,30 @@ class Encoder(nn.Module):
         """The size of the vector given for each row."""
         return int(self.network.config.hidden_size)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch | Packed) -> Tensor:
         """Return one vector per row, [n, width]."""
+        return self._packed(batch) if isinstance(batch, Packed) else self._padded(batch)
+
+    def _packed(self, batch: Packed) -> Tensor:
+        """Read rows that lie one after the other."""
+        shift = _shift(self.config) if self.config.model_type in _SHIFTED else 0
+        inputs: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": (batch.position + shift)[None]}
+        if self.typed:
+            inputs["token_type_ids"] = batch.types[None]
+        output = self.network(**inputs, starts=batch.starts, longest=batch.longest)
+        states: Tensor = output.last_hidden_state[0]  # [tokens, width]
+        if self.pooling == "mean":
+            rows = torch.arange(len(batch), device=states.device)
+            own = (rows.unsqueeze(1) == batch.home).to(states.dtype)  # [n, tokens]
+            return own @ states / batch.starts.diff().unsqueeze(1)
+        first = states[batch.starts[:-1]]
+        if self.shape.pooler:
+            pooler: nn.Module = self.network.get_submodule("pooler")
+            pooled: Tensor = pooler(first.unsqueeze(1))
+            return pooled
+        return first
+
+    def _padded(self, batch: Batch) -> Tensor:
         mask = batch.mask
         inputs: dict[str, Any] = {"input_ids": batch.ids, "attention_mask": mask.long()}
         if self.typed:
@@ -235,8 +265,12 @@ def readable(config: PreTrainedConfig) -> int | None:
     limit = getattr(config, "max_position_embeddings", None)
     if not limit:
         return None
-    padding = 1 if config.model_type == "mpnet" else getattr(config, "pad_token_id", 1) or 0
-    return int(limit) - (padding + 1 if config.model_type in _SHIFTED else 0)
+    return int(limit) - (_shift(config) if config.model_type in _SHIFTED else 0)
+
+
+def _shift(config: PreTrainedConfig) -> int:
+    """Return the number of the first position, in architectures that count from after the padding token's."""
+    return 1 + (1 if config.model_type == "mpnet" else getattr(config, "pad_token_id", 1) or 0)
 
 
 def load_config(name: str, source: str) -> PreTrainedConfig:

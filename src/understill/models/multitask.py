@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from understill.data.batch import Batch
+from understill.data.packed import Packed
 from understill.errors import UserError
 from understill.models.encoder import Encoder, build_encoder, dropout_changes, load_encoder
 from understill.models.heads import Heads
@@ -28,10 +29,15 @@ class MultiTaskModel(nn.Module):
         spread = getattr(encoder.config, "initializer_range", 0.02)
         self.heads = Heads(encoder.width, tasks, encoder.shape, rates, spread)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch | Packed) -> Tensor:
         """Return the logits of every head for every row, [n, columns]."""
         logits: Tensor = self.heads(self.encoder(batch), batch.task)
         return logits
+
+    @property
+    def packable(self) -> bool:
+        """Whether it reads packed rows."""
+        return self.encoder.packable
 
     def columns(self, task: str) -> slice:
         """Return where a task's outputs stand."""

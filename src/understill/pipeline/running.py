@@ -45,7 +45,7 @@ def run(recipe: Recipe, watch: Watch = silent) -> Run:
     with at_work(recipe.output.path):
         record = _begin(plan)
         examine_outsiders(plan, watch)
-        trained = tuple(teach(plan, model, watch) for model in plan.models)
+        trained = tuple(teach(plan, plan.models, watch))
         return _finish(plan, record, trained, watch)
 
 
@@ -54,7 +54,7 @@ def train_some(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -
     with at_work(plan.recipe.output.path):
         if _recorded(plan.recipe.output.path / plan.recipe.name / RECORD) != _uses(plan):
             _begin(plan)
-        return [teach(plan, model, watch) for model in models]
+        return teach(plan, models, watch)
 
 
 def _recorded(record: Path) -> Any:

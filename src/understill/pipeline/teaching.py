@@ -1,15 +1,16 @@
-"""The teach stage: one model trained, saved and scored, or taken as it is when it is finished already."""
+"""The teach stage: models trained, saved and scored, or taken as they are when they are finished already."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from understill.disk import write_json
-from understill.events import Scored, Teaching, Watch, silent
+from understill.events import Scored, Teaching, Turn, Watch, silent
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, continued, new_model
@@ -20,7 +21,9 @@ from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.train.device import make_accelerator
 from understill.train.fit import Evaluated, Fitted, Report, Scores, fit
+from understill.train.loop import Step
 from understill.train.objective import Objective
+from understill.train.turns import at_once, take_turns
 
 
 @dataclass(frozen=True)
@@ -35,27 +38,52 @@ class TrainedModel:
     seconds: float
 
 
-def teach(plan: Plan, model: ModelPlan, watch: Watch = silent) -> TrainedModel:
-    """Train one model of a plan after all that it needs, or take it as it is when it is finished already."""
-    if not model.done:
-        for needed in model.needs:
-            if not needed.done:
-                teach(plan, needed, watch)
-    with alone(model.folder, model.name, watch):
+def teach(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> list[TrainedModel]:
+    """Train models of a plan after all that they need, or take them as they are when they are finished already."""
+    done: dict[Path, dict[str, Any]] = {}
+    waiting = list({model.folder: model for model in _with_needs(models)}.values())
+
+    def begin() -> Iterator[None] | None:
+        ready = (model for model in waiting if all(each.folder in done or each.done for each in model.needs))
+        if (model := next(ready, None)) is None:
+            return None
+        waiting.remove(model)
+        return _lesson(plan, model, watch, done)
+
+    take_turns(begin, at_once(plan.recipe.machine))
+    return [_trained(model, done[model.folder]) for model in models]
+
+
+def _with_needs(models: Sequence[ModelPlan]) -> Iterator[ModelPlan]:
+    """Name models after those that they need; what a finished one needed is not needed any more."""
+    for model in models:
         if not model.done:
-            watch(Teaching(model.name, "resumed" if model.started else "new"))
-            _finish(plan, model, _train(plan, model, watch), watch)
-        else:
-            watch(Teaching(model.name, "done"))
-        shutil.rmtree(model.folder / "work", ignore_errors=True)
-        facts = _scored(plan, model, watch)
-    watch(Scored(model.name, facts["scores"]))
+            yield from _with_needs(tuple(model.needs))
+        yield model
+
+
+def _trained(model: ModelPlan, facts: dict[str, Any]) -> TrainedModel:
     return TrainedModel(
         model.name, model.role, model.folder / "model", facts["scores"], facts["history"], facts["seconds"]
     )
 
 
-def _train(plan: Plan, model: ModelPlan, watch: Watch) -> Fitted:
+def _lesson(plan: Plan, model: ModelPlan, watch: Watch, done: dict[Path, dict[str, Any]]) -> Iterator[None]:
+    """Train one model, step by step, and put its facts among those of what is done."""
+    with alone(model.folder, model.name, watch):
+        if not model.done:
+            watch(Teaching(model.name, "resumed" if model.started else "new"))
+            fitted = yield from _train(plan, model, watch)
+            _finish(plan, model, fitted, watch)
+        else:
+            watch(Teaching(model.name, "done"))
+        shutil.rmtree(model.folder / "work", ignore_errors=True)
+        facts = _scored(plan, model, watch)
+    watch(Scored(model.name, facts["scores"]))
+    done[model.folder] = facts
+
+
+def _train(plan: Plan, model: ModelPlan, watch: Watch) -> Generator[None, None, Fitted]:
     """Train a model, or go on training it, and save its folder."""
     recipe, settings, lessons = plan.recipe, model.settings, model.lessons
     joined = join_targets(plan, lessons, watch) if lessons else {}
@@ -75,8 +103,13 @@ def _train(plan: Plan, model: ModelPlan, watch: Watch) -> Fitted:
         seed=model.seed,
         folder=model.folder / "work",
         evaluate=lambda current: dev_score(current, model, dev, recipe.evaluation.batch),
+        fast=recipe.machine.fast == "auto",
     ):
+        if isinstance(event, Step):
+            yield
+            continue
         accelerator.log(_numbers(event), step=event.step)
+        watch(Turn(model.name))
         watch(event)
         if isinstance(event, Fitted):
             fitted = event

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +64,11 @@ def load_checkpoint(
     return None
 
 
-def save_weights(path: Path, model: nn.Module) -> None:
+def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     """Write the weights alone, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     building = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}, building)
+    save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, building)
     sync(building)
     building.replace(path)
 

@@ -19,10 +19,13 @@ from understill.models.multitask import MultiTaskModel
 from understill.schema import Training
 from understill.section import Every
 from understill.train.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
-from understill.train.loop import Step, Trouble, steps, total_steps
+from understill.train.loop import Step, steps, total_steps
 from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
+from understill.train.trouble import Trouble
 
+#: Minutes of training that a last checkpoint keeps from being lost while the model is saved and scored.
+_AT_THE_END = 1.0
 #: Seconds between two readings of the loss; reading makes a GPU wait.
 REPORT_SECONDS = 1.0
 
@@ -106,8 +109,9 @@ class Meter:
         """Count one step."""
         self.rows += step.rows
         self.steps += 1
-        self.parts = step.parts if self.parts is None else self.parts + step.parts
-        self.counts = step.counts if self.counts is None else self.counts + step.counts
+        # A step's sums only hold until the next one.
+        self.parts = step.parts.clone() if self.parts is None else self.parts.add_(step.parts)
+        self.counts = step.counts.clone() if self.counts is None else self.counts.add_(step.counts)
 
     def rest(self, seconds: float) -> None:
         """Leave time that was not spent on training out of the speed."""
@@ -171,15 +175,17 @@ class _Fit:
         accelerator: Accelerator,
         folder: Path,
         evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
+        fast: bool,
     ) -> None:
         self.model, self.batches, self.training, self.accelerator = model, batches, training, accelerator
-        self.folder, self.evaluate = folder, evaluate
+        self.folder, self.evaluate, self.fast = folder, evaluate, fast
         self.names = [task.name for task in model.tasks]
         optimizer = make_optimizer(model.to(accelerator.device), training)
         self.objective = objective.to(accelerator.device)
         self.prepared, self.optimizer = accelerator.prepare(model, optimizer)
         self.state = self._resume()
         self.held = self.state.best_step  # the best weights that the checkpoint on disk refers to
+        self.best: dict[str, torch.Tensor] | None = None  # better ones, not yet written
         self.trouble = Trouble(len(self.names), accelerator.device)
         self.log = folder / "log.jsonl"
         _trim_log(self.log, self.state.step)
@@ -189,7 +195,7 @@ class _Fit:
         """The number of steps in all."""
         return total_steps(self.training, self.batches.steps_per_epoch)
 
-    def run(self, seed: int) -> Iterator[Report | Evaluated | Fitted]:
+    def run(self, seed: int) -> Iterator[Step | Report | Evaluated | Fitted]:
         """Take the steps that are left."""
         began, before = time.monotonic(), self.state.seconds
         if not self.state.stopped and self.state.step < self.total:
@@ -197,12 +203,14 @@ class _Fit:
                 self.state.seconds = before + time.monotonic() - began
                 yield event
         state = self.state
-        if self.training.keep == "best" and state.best_step >= 0:
+        if self.best is not None:
+            self.model.load_state_dict(self.best)
+        elif self.training.keep == "best" and state.best_step >= 0:
             load_weights(_best_file(self.folder, state.best_step), self.model)
         self.model.eval()
         yield Fitted(state.step, self.total, state.best_step, state.history, state.seconds)
 
-    def _train(self, seed: int) -> Iterator[Report | Evaluated]:
+    def _train(self, seed: int) -> Iterator[Step | Report | Evaluated]:
         state, training, pace = self.state, self.training, self.batches.steps_per_epoch
         meter, saved = Meter(self.names, state.step), time.monotonic()
         self.model.train()
@@ -222,10 +230,11 @@ class _Fit:
                 meter.rest(time.monotonic() - looked)
                 yield evaluated
             state.stopped = bool(training.patience and state.stale >= training.patience)
-            if _save_due(training.checkpoint, step.number, pace, saved) or last or state.stopped:
+            if _save_due(training.checkpoint, step.number, pace, saved, last or state.stopped):
                 self._stop_at_trouble()
                 self._save()
                 saved = time.monotonic()
+            yield step
             if state.stopped:
                 break
 
@@ -241,6 +250,7 @@ class _Fit:
             start=self.state.step,
             trouble=self.trouble,
             micro=self.state.micro_batch,
+            fast=self.fast,
         )
 
     def _stop_at_trouble(self) -> None:
@@ -257,18 +267,19 @@ class _Fit:
         if best:
             state.best_step, state.best_score, state.stale = state.step, score, 0
             if self.training.keep == "best":
-                # Named by step: a crash before the next checkpoint leaves the best which that checkpoint refers to.
-                save_weights(_best_file(self.folder, state.step), self.model)
+                self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         else:
             state.stale += 1
         state.history.append({"step": state.step, "score": score, "scores": scores})
-        _drop_old_best(self.folder, {self.held, state.best_step})
         self.model.train()
         return Evaluated(state.step, score, scores, best)
 
     def _save(self) -> None:
         state, scaler = self.state, self.accelerator.scaler
         state.scaler = scaler.state_dict() if scaler else {}
+        if self.best is not None and state.best_step != self.held:
+            # Named by step: a crash before the checkpoint is whole leaves the best which the old one refers to.
+            save_weights(_best_file(self.folder, state.best_step), self.best)
         save_checkpoint(self.folder, state.step, self.model, self.optimizer.optimizer, vars(state))
         self.held = state.best_step
         _drop_old_best(self.folder, {self.held})
@@ -296,9 +307,13 @@ def fit(
     seed: int,
     folder: Path,
     evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
-) -> Iterator[Report | Evaluated | Fitted]:
-    """Train, or go on training from the checkpoint in `folder`; afterwards the model holds the weights to keep."""
-    return _Fit(model, objective, batches, training, accelerator, folder, evaluate).run(seed)
+    fast: bool = False,
+) -> Iterator[Step | Report | Evaluated | Fitted]:
+    """Train, or go on training from the checkpoint in `folder`; afterwards the model holds the weights to keep.
+
+    Every step is given, so that several models can be trained in turns.
+    """
+    return _Fit(model, objective, batches, training, accelerator, folder, evaluate, fast).run(seed)
 
 
 def _best_file(folder: Path, step: int) -> Path:
@@ -311,10 +326,11 @@ def _drop_old_best(folder: Path, keep: set[int]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _save_due(every: Every, step: int, steps_per_epoch: int, saved: float) -> bool:
+def _save_due(every: Every, step: int, steps_per_epoch: int, saved: float, last: bool) -> bool:
     if every.unit == "minutes":
-        return time.monotonic() - saved >= every.count * 60
-    return is_due(every, step, steps_per_epoch)
+        # The finished model is saved at once, so a checkpoint before it is worth its time only after a long while.
+        return time.monotonic() - saved >= (min(every.count, _AT_THE_END) if last else every.count) * 60
+    return last or is_due(every, step, steps_per_epoch)
 
 
 def _trim_log(path: Path, step: int) -> None:

@@ -14,17 +14,20 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from understill.data.batch import Batch, Batches
-from understill.errors import TrainingError, UserError
+from understill.errors import UserError
+from understill.models.multitask import MultiTaskModel
 from understill.schema import Training
+from understill.train.fast import FastSteps, why_not
 from understill.train.objective import Objective
 from understill.train.optim import rate_factor, set_rates
+from understill.train.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One update of the weights; tensors stay on the device until somebody reads them."""
+    """One update of the weights; tensors stay on the device, and hold until the next step is taken."""
 
     number: int  # steps done so far, this one included
     total: int
@@ -35,34 +38,6 @@ class Step:
     counts: Tensor  # [3, tasks] rows: all, those with a hard part, those with a soft one
     micro_batch: int
     mix: float | None  # λ of teacher annealing
-
-
-class Trouble:
-    """Remembers the first step whose loss was no number, without waiting for the device."""
-
-    def __init__(self, tasks: int, device: torch.device) -> None:
-        self.step = torch.full((), -1, dtype=torch.long, device=device)
-        self.tasks = torch.zeros(tasks, dtype=torch.bool, device=device)
-
-    def look(self, number: int, parts: Tensor, norm: Tensor | None = None) -> None:
-        """Note a step's loss parts and, where it was worked out, the norm of its gradient."""
-        bad = ~torch.isfinite(parts)
-        if norm is not None:
-            # Losses that are numbers can have gradients that are none; then every task of the batch may be the cause.
-            bad = torch.where(bad.any(), bad, ~torch.isfinite(norm) & (parts != 0))
-        first = bad.any() & (self.step < 0)
-        self.tasks = torch.where(first, bad, self.tasks)
-        self.step = torch.where(first, number, self.step)
-
-    def check(self, names: list[str], training: Training) -> None:
-        """Stop with the step and the task when there was trouble; this waits for the device."""
-        step = int(self.step)
-        if step >= 0:
-            where = ", ".join(name for name, bad in zip(names, self.tasks.tolist(), strict=True) if bad)
-            raise TrainingError(
-                f"step {step}: the loss of {where} is no longer a number (NaN or Inf). "
-                f"Lower training.lr (now {training.lr:g}), raise training.warmup, or use precision: fp32"
-            )
 
 
 def total_steps(training: Training, steps_per_epoch: int) -> int:
@@ -82,13 +57,18 @@ def steps(
     start: int,
     trouble: Trouble,
     micro: int | None = None,
+    fast: bool = False,
 ) -> Iterator[Step]:
-    """Train from step `start` to the end, one update at a time.
+    """Train from step `start` to the end, one update at a time, by whole recorded steps where `fast` is possible.
 
     Everything random in a step (its rows, its dropout) follows from the seed and the step's number alone,
     so a run that starts again from a checkpoint takes the very same steps.
     """
     total = total_steps(training, batches.steps_per_epoch)
+    if fast and not (micro and micro < training.batch):
+        for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, trouble):
+            start = step.number
+            yield step
     micro = micro or training.micro_batch or training.batch
     for number in range(start, total):
         progress = number / total
@@ -110,6 +90,39 @@ def steps(
         epoch = (number + 1) / batches.steps_per_epoch
         rate, mix = training.lr * factor, objective.mix(progress)
         yield Step(number + 1, total, epoch, rate, len(batch), parts, counts, micro, mix)
+
+
+def _fast_steps(
+    model: nn.Module,
+    objective: Objective,
+    batches: Batches,
+    optimizer: torch.optim.Optimizer,
+    accelerator: Accelerator,
+    training: Training,
+    seed: int,
+    start: int,
+    trouble: Trouble,
+) -> Iterator[Step]:
+    """Take steps on the fast path: all of them, none where it does not apply, or as many as memory allows."""
+    assert isinstance(model, MultiTaskModel)
+    if reason := why_not(model, batches, accelerator, training):
+        log.info("not on the fast path: %s", reason)
+        return
+    total = total_steps(training, batches.steps_per_epoch)
+    inner = getattr(optimizer, "optimizer", optimizer)
+    path = FastSteps(model, objective, batches, inner, training, trouble, start=start, total=total)
+    for number in range(start, total):
+        try:
+            parts, counts = path.take(number, _step_seed(seed, number), first=number == start)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            log.warning("out of memory on the fast path: going on without it")
+            path.release()
+            return
+        epoch, rate = (number + 1) / batches.steps_per_epoch, training.lr * rate_factor(number, total, training)
+        mix = objective.mix(number / total)
+        yield Step(number + 1, total, epoch, rate, batches.batch, parts, counts, batches.batch, mix)
 
 
 def _move(batch: Batch, device: torch.device) -> Batch:

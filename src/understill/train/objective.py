@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understill.data.batch import Batch
+from understill.data.packed import Packed
 from understill.errors import TrainingError
 from understill.models.heads import link
 from understill.schema import Distil
@@ -85,7 +86,9 @@ class Objective(nn.Module):
         for name, table in tables.items():
             self.register_buffer(name, table, persistent=False)
 
-    def forward(self, logits: Tensor, batch: Batch, denominator: float = 1.0, progress: float | Tensor = 0.0) -> Loss:
+    def forward(
+        self, logits: Tensor, batch: Batch | Packed, denominator: float = 1.0, progress: float | Tensor = 0.0
+    ) -> Loss:
         """Return the weighted sum of the rows' losses over the denominator (rows for a mean, 1 for a sum).
 
         `progress` is the share of the run that is done, which is what annealing goes by.
@@ -121,7 +124,7 @@ class Objective(nn.Module):
         """Return the λ of tasks without one of their own; None where nothing is annealed."""
         return self.distil.anneal.at(progress) if self.distil and self.distil.anneal else None
 
-    def _hear(self, batch: Batch) -> _Heard | None:
+    def _hear(self, batch: Batch | Packed) -> _Heard | None:
         """Read the teachers' column; None where there is nothing to read."""
         width = batch.teacher.shape[1]
         if self.distil is None or not width:
@@ -131,7 +134,7 @@ class Objective(nn.Module):
         # NaN goes before any arithmetic: times zero it would still be NaN, in the gradient as well.
         return _Heard(taught, own, torch.where(own & taught.unsqueeze(1), batch.teacher, 0.0))
 
-    def _gold(self, batch: Batch, heard: _Heard) -> Tensor:
+    def _gold(self, batch: Batch | Packed, heard: _Heard) -> Tensor:
         """Return gold labels, and what the teacher says where there is none."""
         best = heard.values.masked_fill(~heard.own, -torch.inf).argmax(dim=1)
         said = torch.where(self.scored[batch.task], heard.values[:, 0], best)
@@ -169,7 +172,7 @@ class Objective(nn.Module):
         """Return squared errors of scores, where the wanted ones are on their tasks' scales."""
         return functional.mse_loss(score, (wanted - self.low[task]) / self.span[task], reduction="none")
 
-    def check(self, logits: Tensor, batch: Batch) -> None:
+    def check(self, logits: Tensor, batch: Batch | Packed) -> None:
         """Refuse, before the first step, shapes that would broadcast and targets that no output stands for."""
         rows, columns = len(batch.gold), len(self.owner)
         if logits.shape != (rows, columns):
@@ -190,7 +193,7 @@ class Objective(nn.Module):
             gold = batch.gold[wrong][0]
             raise TrainingError(f"task {self._name(batch, wrong)}: gold {gold} is not one of its classes")
 
-    def _check_teacher(self, batch: Batch, heard: _Heard) -> None:
+    def _check_teacher(self, batch: Batch | Packed, heard: _Heard) -> None:
         """Refuse what a teacher cannot have said."""
         there = heard.own & ~batch.teacher.isnan()
         count, wanted = there.sum(dim=1), self.width[batch.task]
@@ -208,7 +211,7 @@ class Objective(nn.Module):
             name, sum_ = self._name(batch, skewed), float(total[skewed][0])
             raise TrainingError(f"task {name}: a teacher's probabilities sum to {sum_:g}, not to 1")
 
-    def _name(self, batch: Batch, rows: Tensor) -> str:
+    def _name(self, batch: Batch | Packed, rows: Tensor) -> str:
         """Name the task of the first of some rows."""
         return self.tasks[int(batch.task[rows][0])].name
 

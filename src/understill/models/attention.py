@@ -1,0 +1,137 @@
+"""Attention over packed rows, as one of Hugging Face's attention functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+#: Under this name the function stands in a network's configuration.
+NAME = "understill"
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    starts: Tensor | None = None,
+    longest: int = 0,
+    **rest: Any,
+) -> tuple[Tensor, None]:
+    """Attend within each packed row where `starts` says how the rows lie; else as torch does.
+
+    Queries, keys and values are [1, heads, tokens, size]; the answer is [1, tokens, heads, size].
+    """
+    if starts is None:
+        found: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
+        )
+        return found
+    q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+    scale = q.shape[2] ** -0.5 if scaling is None else scaling
+    if not q.is_cuda:
+        return _padded(q, k, v, starts, longest, dropout, scale).unsqueeze(0), None
+    # Imported here: Triton comes with torch for CUDA only.
+    from understill.kernels import attention as kernels
+
+    if q.dtype == torch.bfloat16 and kernels.fits(q.shape[1], q.shape[2], longest):
+        seed = torch.randint(2**31 - 1, (1,), device=q.device) if dropout else starts
+        return _own(q, k, v, starts, seed, longest, dropout, scale).unsqueeze(0), None
+    return _flash(q, k, v, starts, longest, dropout, scale).unsqueeze(0), None
+
+
+AttentionInterface.register(NAME, attend)
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+@torch.library.custom_op("understill::packed_attention", mutates_args=())
+def _own(
+    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, seed: Tensor, longest: int, dropout: float, scale: float
+) -> Tensor:
+    """Attend by our own kernel."""
+    from understill.kernels import attention as kernels
+
+    return kernels.forward(q, k, v, starts, seed, longest, dropout, scale)
+
+
+@_own.register_fake
+def _own_shape(
+    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, seed: Tensor, longest: int, dropout: float, scale: float
+) -> Tensor:
+    return q.new_empty(q.shape)
+
+
+@torch.library.custom_op("understill::packed_attention_backward", mutates_args=())
+def _own_back(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    starts: Tensor,
+    seed: Tensor,
+    longest: int,
+    dropout: float,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients by our own kernel."""
+    from understill.kernels import attention as kernels
+
+    return kernels.backward(grad, q, k, v, starts, seed, longest, dropout, scale)
+
+
+@_own_back.register_fake
+def _own_back_shape(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    starts: Tensor,
+    seed: Tensor,
+    longest: int,
+    dropout: float,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), q.new_empty(q.shape), q.new_empty(q.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:5])
+    ctx.settings = inputs[5:]
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    return (*_own_back(grad, *ctx.saved_tensors, *ctx.settings), None, None, None, None, None)
+
+
+_own.register_autograd(_gradients, setup_context=_keep)
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, dropout: float, scale: float) -> Tensor:
+    """Attend by torch's kernel for rows of any length; the padding behind them is a row of its own."""
+    ends = torch.cat([starts, starts.new_full((1,), len(q))])
+    bound = max(longest, len(q) // 3)
+    out: Tensor = torch.ops.aten._flash_attention_forward(
+        q, k, v, ends, ends, bound, bound, dropout, False, False, scale=scale
+    )[0]
+    return out
+
+
+def _padded(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, dropout: float, scale: float) -> Tensor:
+    """Attend by torch's kernel for padded rows: the reference, and what runs on a CPU."""
+    cells = torch.arange(longest, device=q.device)
+    there = cells < starts.diff().unsqueeze(1)
+    places = (starts[:-1].unsqueeze(1) + cells).clamp(max=len(q) - 1)
+    query, key, value = (each[places].transpose(1, 2) for each in (q, k, v))  # [n, heads, longest, size]
+    mask = there[:, None, None, :]
+    found = functional.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scale)
+    out = found.transpose(1, 2)[there]
+    return functional.pad(out, (0, 0, 0, 0, 0, len(q) - len(out)))

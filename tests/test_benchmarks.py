@@ -1,0 +1,100 @@
+"""The speed benchmarks run in a size of seconds, print their tables and write what they promise."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+KEYS = {"command", "device", "versions", "date", "settings", "rows"}
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: Path) -> Any:
+    """A function that runs a benchmark on a tiny encoder and returns what it wrote."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def run(name: str, *options: object) -> dict[str, Any]:
+        out = tmp_path / "figures.json"
+        fixed = ["--small", "--device", "cpu", "--rounds", 2, "--encoder", tiny, "--out", out]
+        importlib.import_module(name).main([str(option) for option in (*fixed, *options)])
+        figures: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+        assert set(figures) == KEYS
+        return figures
+
+    return run
+
+
+def test_train_speed_sets_ours_beside_trainer(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = bench("train_speed", "--steps", 2, "--layers", 1)["rows"]
+    by_place = {(row["setting"], row["variant"]): row for row in rows}
+    assert {variant for setting, variant in by_place if setting == "mood"} == {
+        "ours, plain",
+        "Trainer",
+        "Trainer, best flags",
+    }
+    assert by_place["mood", "Trainer"]["ratio"] == 1 and by_place["mood", "Trainer"]["rows"] == 64
+    assert by_place["four tasks", "ours, plain"]["ratio"] is None
+    assert all(row["rows_per_second"] > 0 and len(row["seconds"]) == 2 for row in rows)
+    assert "× Trainer" in capsys.readouterr().out
+
+
+def test_distil_speed_counts_the_labelling(bench: Any) -> None:
+    rows = {row["variant"]: row for row in bench("distil_speed", "--rows", 64, "--layers", 1)["rows"]}
+    assert {"ours, plain", "a live teacher", "Trainer, live teacher"} <= set(rows)
+    ours = rows["ours, plain"]
+    assert ours["seconds_once"] > 0 and rows["a live teacher"]["seconds_once"] == 0
+    assert math.isclose(ours["seconds"]["6"], ours["seconds_once"] + 6 * ours["seconds_epoch"])
+    assert rows["a live teacher"]["ratio"] == {"1": 1, "3": 1, "6": 1}
+
+
+def test_label_speed_measures_from_text_too(bench: Any) -> None:
+    rows = {row["variant"]: row for row in bench("label_speed", "--rows", 64)["rows"]}
+    assert list(rows) == ["ours, forward alone", "ours, from text", "pipeline", "pipeline, best"]
+    assert rows["pipeline"]["ratio"] == 1 and rows["ours, from text"]["rows"] == 64
+
+
+def test_scaling_measures_a_point(bench: Any, tiny: Path, tmp_path: Path) -> None:
+    scaling = importlib.import_module("scaling")
+    size = {"rows": 300, "length": 24, "tasks": 4, "teachers": 2}
+    point = {**size, "encoder": str(tiny), "device": "cpu", "steps": 2, "batch": 8}
+    scaling.generate(point, tmp_path)
+    found = scaling.measure(point, tmp_path)
+    assert found["tokens"] > 300 * 12 and found["step"] > 0
+    assert list(found["peaks_mib"]) == ["start", "tokenise", "plan", "label", "train"]
+    assert math.isclose(found["seconds"], sum(found[stage] for stage in scaling.STAGES))
+
+
+@pytest.mark.slow
+def test_scaling_takes_every_axis(bench: Any) -> None:
+    figures = bench("scaling", "--rows", 2000, "--steps", 2)
+    rows = figures["rows"]
+    assert [row["axis"] for row in rows] == ["rows"] * 3 + [
+        name for name in ("length", "tasks", "teachers") for _ in "12"
+    ]
+    assert [row["value"] for row in rows[:3]] == [20, 200, 2000]
+    assert rows[4]["tokens"] > 3 * rows[3]["tokens"]
+    assert set(figures["settings"]["exponents"]) == {"seconds", "tokenise", "plan", "label", "step"}
+
+
+def test_variants_take_turns(bench: Any) -> None:
+    shared = importlib.import_module("_side_by_side")
+    order: list[str] = []
+    seconds = iter([9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+
+    def variant(name: str) -> Any:
+        def run() -> tuple[int, float]:
+            order.append(name)
+            return 10, next(seconds)
+
+        return shared.Variant(name, run)
+
+    measured = shared.take_turns([variant("a"), variant("b")], 3)
+    assert order == ["a", "b"] * 4  # the first turns are a warm-up
+    assert measured["a"].seconds == [1, 3, 5] and measured["a"].rate == 10 / 3 and measured["b"].median == 4
+    assert measured["b"].preparation == 5

@@ -194,7 +194,7 @@ class Ours:
         self.trouble = Trouble(len(model.tasks), accelerator.device)
         settings: dict[str, Any] = {"seed": 0, "start": 0, "trouble": self.trouble, "fast": fast}
         self.fast = fast
-        if fast and (reason := why_not(model, batches, accelerator, training)):
+        if fast and (reason := why_not(model, accelerator, training)):
             raise SystemExit(f"the fast path cannot be measured here: {reason}")
         self.steps: Iterator[Step] = steps(
             prepared, objective.to(accelerator.device), batches, optimizer, accelerator, training, **settings

@@ -51,7 +51,7 @@ from _side_by_side import (
     their_model,
     write,
 )
-from understill.data.batch import Batches, Stream
+from understill.data.batch import Batches, Stream, sizes_on
 from understill.evaluate.predict import predict_all
 from understill.models.encoder import load_tokenizer
 from understill.schema import Distil, Machine, Training
@@ -104,7 +104,9 @@ class Bench:
 
     def batches(self, answers: Any = None) -> Batches:
         """Return the batches, with the teacher's answers or without."""
-        return Batches([Stream(0, [self.rows.tokens], teacher=answers)], batch=self.options.batch, seed=0)
+        sizes = sizes_on(self.options.device, self.options.max_length)
+        streams = [Stream(0, [self.rows.tokens], teacher=answers)]
+        return Batches(streams, batch=self.options.batch, seed=0, sizes=sizes)
 
     def ours(self, *, fast: bool) -> Ours:
         """Train on the answers."""

@@ -42,7 +42,7 @@ from _side_by_side import (
     their_model,
     write,
 )
-from understill.data.batch import Batches, Stream
+from understill.data.batch import Batches, Stream, sizes_on
 from understill.models.encoder import load_tokenizer
 from understill.schema import Machine, Sampling, Training
 from understill.train.device import make_accelerator
@@ -85,7 +85,13 @@ def ours(setting: Setting, rows: Sequence[Rows], options: argparse.Namespace, *,
     training = Training(steps=ENDLESS, batch=setting.batch, lr=RATE, layer_decay=0.9 if mixed else 1.0)
     chosen = None if mixed else some(rows[0], setting.batch * setting.steps)
     streams = [Stream(number, [each.tokens], chosen) for number, each in enumerate(rows)]
-    batches = Batches(streams, batch=setting.batch, seed=0, sampling=Sampling(power=0.75 if mixed else 1.0))
+    batches = Batches(
+        streams,
+        batch=setting.batch,
+        seed=0,
+        sampling=Sampling(power=0.75 if mixed else 1.0),
+        sizes=sizes_on(options.device, options.max_length),
+    )
     accelerator = make_accelerator(Machine(device=options.device), training.precision)
     model = our_model(options.encoder, tasks, options.layers, options.max_length)
     objective = Objective(tasks, model.spec.regression)
@@ -154,6 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = common_options(__doc__)
     parser.add_argument("--glue", help="folder with GLUE as Parquet or TSV, instead of the demo data")
     parser.add_argument("--steps", type=int, help="steps in a round")
+    parser.add_argument("--only", nargs="+", metavar="SETTING", help="some of the settings, such as MNLI or SST-2")
     parser.add_argument("--layers", type=int, help="keep only so many layers of the encoder; 2 with --small")
     parser.add_argument("--max-length", type=int, default=128)
     options = parser.parse_args(arguments)
@@ -161,33 +168,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.encoder = options.encoder or "minilm"
     options.layers = options.layers or (2 if options.small else None)
     settings = SMALL if options.small else GLUE if options.glue else DEMO
-    settings = tuple(replace(setting, steps=options.steps or setting.steps) for setting in settings)
+    settings = tuple(
+        replace(setting, steps=options.steps or setting.steps)
+        for setting in settings
+        if not options.only or setting.name in options.only
+    )
+    if not settings:
+        parser.error("--only names no setting that there is here")
     names = list(dict.fromkeys(name for setting in settings for name in setting.tasks))
     demo = {"rows": max(20, *(setting.batch * setting.steps for setting in settings))}
     source = {"demo": demo} if options.small or not options.glue else {"glue": options.glue}
-    found, lines = [], []
+    chosen = {"encoder": options.encoder, "layers": options.layers, "max_length": options.max_length}
+    flags = {"precision": "bf16" if options.device == "cuda" else "fp32", "best_flags": best_flags(options.device)}
+    columns = ["variant", "rows/s", "ms/step", "preparing, s", "× Trainer"]
+    found = []
     with tempfile.TemporaryDirectory() as folder:
         rows = load_rows(names, options.encoder, options.max_length, Path(folder), **source)
         for setting in settings:
+            lines = []
             measured = measure(setting, rows, options, Path(folder))
             theirs = next((each.rate for each in measured if each.name == "Trainer"), None)
             for each in measured:
                 ratio = theirs and each.rate / theirs
                 lines.append([
-                    f"{setting.name}, batch {setting.batch}", each.name, f"{each.rate:,.0f}",
-                    f"{1000 * setting.batch / each.rate:,.2f}", f"{each.preparation:.1f}",
-                    f"{ratio:.2f}" if ratio else "",
+                    each.name, f"{each.rate:,.0f}", f"{1000 * setting.batch / each.rate:,.2f}",
+                    f"{each.preparation:.1f}", f"{ratio:.2f}" if ratio else "",
                 ])  # fmt: skip
                 found.append({
                     "setting": setting.name, "batch": setting.batch, "variant": each.name,
                     "rows_per_second": each.rate, "rows": each.rows, "seconds": each.seconds,
                     "preparation": each.preparation, "ratio": ratio,
                 })  # fmt: skip
-    columns = ["setting", "variant", "rows/s", "ms/step", "preparing, s", "× Trainer"]
-    show("Training, medians of rounds that took turns", 2, columns, lines)
-    chosen = {"encoder": options.encoder, "layers": options.layers, "max_length": options.max_length}
-    flags = {"precision": "bf16" if options.device == "cuda" else "fp32", "best_flags": best_flags(options.device)}
-    write(options.out, options.device, {**chosen, **flags, "data": source, "rounds": options.rounds}, found)
+            # At once, so that a run that is cut short has shown what it found.
+            show(f"{setting.name}, batch {setting.batch}: medians of rounds that took turns", 1, columns, lines)
+            write(options.out, options.device, {**chosen, **flags, "data": source, "rounds": options.rounds}, found)
 
 
 if __name__ == "__main__":

@@ -624,7 +624,7 @@ def test_one_process_waits_while_another_trains(at: Desk, tmp_path: Path, make_t
     model.folder.parent.mkdir(parents=True)
     events: list[object] = []
     with FileLock(f"{model.folder}.lock"):
-        thread = threading.Thread(target=pipeline.teach, args=(plan, model, events.append))
+        thread = threading.Thread(target=pipeline.teach, args=(plan, [model], events.append))
         thread.start()
         while not events:
             time.sleep(0.01)

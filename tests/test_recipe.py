@@ -261,7 +261,7 @@ def test_wrong_values_come_with_what_to_write(values: dict[str, Any], found: str
             'machine.symmetric: there is no such key → did you mean "tasks.NAME.symmetric"?',
         ),
         ({"model": 1}, 'model: there is no such key → did you mean "encoder"?'),
-        ({"machine": {"colour": 1}}, "machine.colour: there is no such key → known: device, threads"),
+        ({"machine": {"colour": 1}}, "machine.colour: there is no such key → known: device, fast, threads, together"),
         ({"data": {"demo": {"row": 1}}}, 'data.demo.row: there is no such key → did you mean "rows"?'),
         ({"teachers": [{"model": 1}]}, 'teachers.0.model: there is no such key → did you mean "encoder"?'),
         ({"student": {"distill": {}}}, 'student.distill: there is no such key → did you mean "distil"?'),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from understill.data.batch import Rows, Stream, apportion, assemble, padded, shares, sizes_up_to
+from understill.data.batch import Rows, Stream, apportion, assemble, padded, shares, sizes_on
 from understill.data.tokens import Tokens, encode
 from understill.models.encoder import load_tokenizer
 from understill.models.multitask import new_model
@@ -68,7 +68,7 @@ def _estimate(plan: Plan, model: ModelPlan) -> Estimate:
     # Grouping by length makes a batch about as long as its rows, so the mean length is what a step sees.
     length = float(np.average([tokens.lengths.mean() for tokens in mine], weights=draws))
     longest = max(max_length(recipe, model.settings, task.name) for task in model.tasks)
-    size = padded(int(np.ceil(length)), sizes_up_to(longest))
+    size = padded(int(np.ceil(length)), sizes_on(pick_device(recipe.machine), longest))
     piece = min(training.micro_batch or training.batch, training.batch)
     task = np.repeat(np.arange(len(mine)), apportion(draws.astype(np.float64), max(piece, len(mine))))[:piece]
     row = np.array([number % len(mine[each]) for number, each in enumerate(task)])

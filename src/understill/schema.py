@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, FieldSerializationInfo, field_serializer, field_validator, model_validator
 
-from understill.errors import listed, nearest
+from understill.errors import UserError, listed, nearest
 from understill.mistakes import shown
 from understill.section import Every, Fraction, Names, Positive, Section, Share, Weight, as_list, faulty
-from understill.tasks import METRICS, Kind
+from understill.tasks import METRICS, Kind, Task
 
 SomeSection = TypeVar("SomeSection", bound=Section)
 
@@ -161,10 +161,19 @@ class EncoderSpec(Section):
         return {"name": value} if isinstance(value, str) else value
 
 
+class SanSpec(Section):
+    """The stochastic answer network."""
+
+    steps: Annotated[int, Field(ge=1)] = 5  # looks at the first text
+    step_dropout: Fraction = 0.1  # of whole answers, while training
+    authors_order: bool = False  # answer from the state before its update, as the released code does
+
+
 class HeadSpec(Section):
-    """The dropout in front of one task's head."""
+    """What is different about one task's head."""
 
     dropout: Fraction | None = None
+    kind: Literal["linear", "san"] | None = None
 
 
 class HeadsSpec(Section):
@@ -172,7 +181,18 @@ class HeadsSpec(Section):
 
     dropout: Fraction = 0.1
     regression: Literal["sigmoid", "unit", "raw"] = "sigmoid"
+    pairs: Literal["linear", "san"] = "linear"  # the head of tasks that sort pairs into classes
+    san: SanSpec = SanSpec()
     tasks: dict[str, HeadSpec] = Field(default_factory=dict)
+
+    def san_of(self, task: Task) -> SanSpec | None:
+        """Return the settings of a task's stochastic answer network; None where its head is linear."""
+        own = self.tasks.get(task.name)
+        fits = task.pair and task.kind == "classification"
+        if own and own.kind == "san" and not fits:
+            raise UserError(f"heads.tasks.{task.name}.kind: san sorts pairs of texts into classes → write linear")
+        kind = own.kind if own and own.kind else self.pairs
+        return self.san if kind == "san" and fits else None
 
     def dropout_of(self, task: str) -> float:
         """Return the dropout in front of a task's head."""
@@ -276,7 +296,7 @@ class Machine(Section):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     threads: Annotated[int, Field(ge=1)] | None = None
     fast: Literal["auto", "off"] = "auto"  # recorded steps where they are possible, or the plain loop
-    together: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # models trained at once on one GPU
+    together: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # places for models trained at once on a GPU
 
 
 class Anneal(Section):

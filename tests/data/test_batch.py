@@ -14,7 +14,18 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from understill.data.batch import PADDED, Batch, Batches, Stream, apportion, assemble, in_order, padded, sizes_up_to
+from understill.data.batch import (
+    PADDED,
+    Batch,
+    Batches,
+    Stream,
+    apportion,
+    assemble,
+    in_order,
+    padded,
+    sizes_on,
+    sizes_up_to,
+)
 from understill.data.tokens import Tokens
 from understill.schema import Sampling
 
@@ -258,6 +269,14 @@ def test_lengths_are_padded_to_a_few_sizes_and_never_past_the_longest_allowed() 
     assert sizes_up_to(128) == (16, 24, 32, 48, 64, 96, 128)
     source = Batches(streams([[make(200, longest=40, max_length=40)]]), batch=4, seed=0)
     assert {source.rows(step).length for step in range(source.steps_per_epoch)} <= {16, 24, 32, 40}
+
+
+def test_a_processor_pads_to_the_longest_row_and_a_gpu_to_a_few_sizes() -> None:
+    assert sizes_on("cuda", 40) == sizes_up_to(40)
+    assert [padded(length, sizes_on("cpu", 0)) for length in (1, 17, 512, 513)] == [1, 17, 512, 640]
+    source = Batches(streams([[make(200, longest=40)]]), batch=4, seed=0, sizes=sizes_on("cpu", 40))
+    for step in range(source.steps_per_epoch):
+        assert source[step].ids.shape[1] == source[step].lengths.max()
 
 
 @pytest.mark.parametrize("mode", MODES)

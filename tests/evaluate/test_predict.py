@@ -43,7 +43,7 @@ def test_logits_come_back_in_the_order_of_the_rows(predictor: Predictor) -> None
     for number, text in enumerate(TEXTS):
         alone = predict_all(predictor.model, tokens_of(predictor, [text]), predictor.tasks, 1)
         for task in predictor.tasks:
-            np.testing.assert_allclose(together[task.name].logits[number], alone[task.name].logits[0], atol=1e-5)
+            np.testing.assert_allclose(together[task.name].logits[number], alone[task.name].logits[0], atol=5e-5)
     rows = together["topic"].logits
     gaps = np.abs(rows[:, None] - rows[None]).max(axis=2) + np.eye(len(rows))
     assert gaps.min() > 1e-2  # the texts are told apart, so a wrong order would have shown
@@ -55,7 +55,7 @@ def test_the_batch_size_does_not_change_the_logits(predictor: Predictor) -> None
     for batch in (1, 2, 5, 7):
         cut = predict_all(predictor.model, tokens, predictor.tasks, batch)
         for name, predictions in whole.items():
-            np.testing.assert_allclose(cut[name].logits, predictions.logits, atol=1e-5, rtol=0)
+            np.testing.assert_allclose(cut[name].logits, predictions.logits, atol=5e-5, rtol=0)
 
 
 def test_all_tasks_at_once_are_the_tasks_one_by_one(predictor: Predictor) -> None:

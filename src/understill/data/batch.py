@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -106,6 +107,11 @@ def padded(length: int, sizes: Sequence[int] = PADDED) -> int:
 def sizes_up_to(max_length: int) -> tuple[int, ...]:
     """Return the sizes for rows of at most so many tokens; none goes past what the encoder can read."""
     return (*(size for size in PADDED if size < max_length), max_length) if max_length else PADDED
+
+
+def sizes_on(device: str, max_length: int) -> Sequence[int]:
+    """Return the sizes for rows on a kind of device: any length on a CPU, which need not prepare for each."""
+    return range(1, (max_length or PADDED[-1]) + 1) if device == "cpu" else sizes_up_to(max_length)
 
 
 def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -> Batch:
@@ -283,6 +289,7 @@ class Batches:
         if sampling.copies:
             self.weights = self.weights * (mass / mass.sum()) * self.draws.sum() / self.draws
         self._plans: dict[int, EpochPlan] = {}
+        self._planning = Lock()
 
     @property
     def steps_per_epoch(self) -> int:
@@ -307,6 +314,16 @@ class Batches:
                 row[here] = chosen[row[here]]
         return Rows(stream, source, row, int(plan.length[index]))
 
+    def only(self, step: int) -> int | None:
+        """Return the task that all rows of a step belong to; None where they may be of several."""
+        if len({stream.task for stream in self.streams}) == 1:
+            return self.streams[0].task
+        if self.mode == "mixed":
+            return None
+        epoch, index = divmod(step, self.steps_per_epoch)
+        stream = int(np.searchsorted(self._starts, self.plan(epoch).units[index, 0], side="right")) - 1
+        return self.streams[stream].task
+
     def padding_share(self, first: int, last: int) -> float:
         """Return the share of padding among the cells of the steps from `first` up to, not including, `last`."""
         first, cells, tokens = max(first, 0), 0, 0
@@ -320,11 +337,12 @@ class Batches:
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return an epoch's plan, keeping the last two: a plan costs seconds where there are millions of rows."""
-        plan = self._plans.get(epoch)
-        if plan is None:
-            plan = self._mixed(epoch) if self.mode == "mixed" else self._one_task(epoch)
-            self._plans = dict([*self._plans.items(), (epoch, plan)][-2:])
-        return plan
+        with self._planning:  # rows may be gathered ahead, by another thread
+            plan = self._plans.get(epoch)
+            if plan is None:
+                plan = self._mixed(epoch) if self.mode == "mixed" else self._one_task(epoch)
+                self._plans = dict([*self._plans.items(), (epoch, plan)][-2:])
+            return plan
 
     def _mixed(self, epoch: int) -> EpochPlan:
         units = np.concatenate([self._walk(stream, epoch) for stream in range(len(self.draws))])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understill.data.batch import Batch, Floats, Stream
+from understill.data.batch import Batch, Batches, Floats, Ints, Rows, Stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,62 +57,168 @@ def room(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
-class Resident:
-    """The rows of several streams on a device, from which batches are packed there.
+class Stretch(NamedTuple):
+    """Steps whose rows are at hand on the device."""
 
-    Rows have the numbers of `Batches`: those of a stream in one order of their texts, then in the other.
-    """
+    first: int
+    last: int  # the step after them
+    rows: NDArray[Any]  # [steps, batch], where the rows of each step stand in the tables
 
-    def __init__(self, streams: Sequence[Stream], weights: Floats, pad: int, device: torch.device) -> None:
-        def column(parts: Sequence[NDArray[Any]], dtype: str) -> Tensor:
-            return torch.from_numpy(np.concatenate(parts).astype(dtype)).to(device)
 
-        ids, start, length, second, gold, task, weight, teacher = [], [], [], [], [], [], [], []
-        width, base = _width(streams), 0
-        for stream, heavy in zip(streams, weights, strict=True):
-            for source in stream.sources:
-                rows = np.arange(len(source)) if stream.rows is None else stream.rows
-                ids.append(source.ids)
-                start.append(base + source.offsets[rows])
-                length.append(source.lengths[rows])
-                second.append(source.second[rows])
-                gold.append(source.gold[rows])
-                task.append(np.full(len(rows), stream.task))
-                weight.append(np.full(len(rows), heavy))
-                said = np.full((len(rows), width), np.nan, np.float32)
-                if stream.teacher is not None:
-                    said[:, : stream.teacher.shape[1]] = stream.teacher[rows]
-                teacher.append(said)
-                base += len(source.ids)
-        self.pad = pad
-        self.ids = column(ids, "int32")
-        self.start, self.length = column(start, "int64"), column(length, "int32")
-        self.second = column(second, "int32")
-        self.gold, self.weight = column(gold, "float32"), column(weight, "float32")
-        self.task, self.teacher = column(task, "int64"), column(teacher, "float32")
+class Tables:
+    """Rows on a device, from which batches are packed there."""
+
+    def __init__(self, columns: dict[str, Tensor], pad: int) -> None:
+        self.columns, self.pad = columns, pad
 
     def pack(self, rows: Tensor, tokens: int, longest: int) -> Packed:
         """Pack rows, int64 [n], that have at most so many tokens in all."""
-        count = len(rows)
-        starts = _starts(self.length[rows])
+        columns, count = self.columns, len(rows)
+        starts = _starts(columns["length"][rows])
         cells = torch.arange(tokens, dtype=torch.int32, device=rows.device)
         home = torch.searchsorted(starts[1:], cells, right=True)
         real = home < count
         owner = rows[home.clamp(max=count - 1)]
         position = torch.where(real, cells - starts[home], 0).long()
-        ids = torch.where(real, self.ids[self.start[owner] + position], self.pad)
+        ids = torch.where(real, columns["ids"][columns["start"][owner] + position], self.pad)
         return Packed(
             ids=ids.long(),
             position=position,
-            types=(real & (position >= self.second[owner])).long(),
+            types=(real & (position >= columns["second"][owner])).long(),
             home=home,
             starts=starts,
             longest=longest,
-            task=self.task[rows],
-            gold=self.gold[rows],
-            weight=self.weight[rows],
-            teacher=self.teacher[rows],
+            task=columns["task"][rows],
+            gold=columns["gold"][rows],
+            weight=columns["weight"][rows],
+            teacher=columns["teacher"][rows],
         )
+
+
+class Resident(Tables):
+    """All rows of several streams.
+
+    They have the numbers of `Batches`: those of a stream in one order of their texts, then in the other.
+    """
+
+    def __init__(self, streams: Sequence[Stream], weights: Floats, pad: int, device: torch.device) -> None:
+        parts: list[dict[str, NDArray[Any]]] = []
+        base = 0
+        for number, stream in enumerate(streams):
+            for source in range(len(stream.sources)):
+                tokens = stream.sources[source]
+                rows = np.arange(len(tokens)) if stream.rows is None else stream.rows
+                own = _columns(streams, weights, number, source, rows)
+                parts.append({**own, "ids": tokens.ids, "start": base + tokens.offsets[rows]})
+                base += len(tokens.ids)
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in DTYPES}
+        super().__init__(
+            {name: torch.from_numpy(joined[name].astype(kind)).to(device) for name, kind in DTYPES.items()}, pad
+        )
+
+    def load(self, batches: Batches, step: int) -> Stretch:
+        """Make the rows of a step ready, with those of its whole epoch."""
+        epoch = step // batches.steps_per_epoch
+        first = epoch * batches.steps_per_epoch
+        return Stretch(first, first + batches.steps_per_epoch, batches.plan(epoch).units)
+
+
+class Streamed(Tables):
+    """The rows of the next steps, where all of them do not fit; those after them are gathered meanwhile."""
+
+    def __init__(self, batches: Batches, device: torch.device, steps: int = 256) -> None:
+        self.steps = min(steps, batches.steps_per_epoch)
+        rows = self.steps * batches.batch
+        room_for = {"ids": rows * max(batches.sizes), "teacher": rows * _width(batches.streams)}
+        columns = {
+            name: torch.zeros(room_for.get(name, rows), dtype=getattr(torch, kind), device=device)
+            for name, kind in DTYPES.items()
+        }
+        columns["teacher"] = columns["teacher"].view(rows, -1)
+        super().__init__(columns, batches.pad)
+        self.helper = ThreadPoolExecutor(1)
+        self.coming: tuple[int, Future[dict[str, NDArray[Any]]]] | None = None
+
+    def load(self, batches: Batches, step: int) -> Stretch:
+        """Bring the rows of the next steps of an epoch to the device."""
+        if self.coming is None or self.coming[0] != step:
+            self.coming = step, self.helper.submit(self._gather, batches, step)
+        found = self.coming[1].result()
+        for name, values in found.items():
+            fresh = torch.from_numpy(values)
+            fresh = fresh.pin_memory() if self.columns[name].is_cuda else fresh
+            self.columns[name][: len(values)].copy_(fresh, non_blocking=True)
+        last = self._end(batches, step)
+        self.coming = last, self.helper.submit(self._gather, batches, last)
+        rows = np.arange((last - step) * batches.batch).reshape(last - step, batches.batch)
+        return Stretch(step, last, rows)
+
+    def _end(self, batches: Batches, step: int) -> int:
+        epoch = step // batches.steps_per_epoch
+        return min(step + self.steps, (epoch + 1) * batches.steps_per_epoch)
+
+    def _gather(self, batches: Batches, step: int) -> dict[str, NDArray[Any]]:
+        """Copy the rows of the steps from `step` on out of their files."""
+        chosen = [batches.rows(number) for number in range(step, self._end(batches, step))]
+        stream, source, row = (np.concatenate([getattr(each, name) for each in chosen]) for name in Rows._fields[:3])
+        count = len(row)
+        found = {name: np.empty(count, kind) for name, kind in DTYPES.items() if name not in ("ids", "teacher")}
+        found["teacher"] = np.empty((count, _width(batches.streams)), np.float32)
+        groups, pieces = stream * 2 + source, {}
+        for group in np.unique(groups):
+            here = np.flatnonzero(groups == group)
+            own = _columns(batches.streams, batches.weights, group // 2, group % 2, row[here])
+            for name, values in own.items():
+                found[name][here] = values
+            pieces[group] = here
+        ends = np.cumsum(found["length"], dtype=np.int64)
+        found["start"] = ends - found["length"]
+        ids = np.empty(int(ends[-1]), np.int32)
+        for group, here in pieces.items():
+            tokens = batches.streams[group // 2].sources[group % 2]
+            ids[_spans(found["start"][here], found["length"][here])] = tokens.ids[
+                _spans(tokens.offsets[row[here]], found["length"][here])
+            ]
+        return {**found, "ids": ids}
+
+
+#: What is known of each row, and its tokens.
+DTYPES = {
+    "ids": "int32",
+    "start": "int64",
+    "length": "int32",
+    "second": "int32",
+    "gold": "float32",
+    "weight": "float32",
+    "task": "int64",
+    "teacher": "float32",
+}
+
+
+def _columns(
+    streams: Sequence[Stream], weights: Floats, number: int, source: int, rows: Ints
+) -> dict[str, NDArray[Any]]:
+    """Return what is known of some rows of a stream, save their tokens."""
+    stream = streams[number]
+    tokens = stream.sources[source]
+    said = np.full((len(rows), _width(streams)), np.nan, np.float32)
+    if stream.teacher is not None:
+        said[:, : stream.teacher.shape[1]] = stream.teacher[rows]
+    return {
+        "length": np.asarray(tokens.offsets[rows + 1] - tokens.offsets[rows]),
+        "second": tokens.second[rows],
+        "gold": tokens.gold[rows],
+        "weight": np.full(len(rows), weights[number]),
+        "task": np.full(len(rows), stream.task),
+        "teacher": said,
+    }
+
+
+def _spans(starts: Ints, lengths: Ints) -> Ints:
+    """Return the numbers from each start on, so many of each, one after the other."""
+    before = np.cumsum(lengths) - lengths
+    spans: Ints = np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+    return spans
 
 
 def resident_bytes(streams: Sequence[Stream]) -> int:

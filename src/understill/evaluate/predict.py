@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from understill.data.batch import Batch, Stream, in_order
+from understill.data.batch import Batch, Stream, in_order, sizes_on
 from understill.data.packed import Packed, Resident, room
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens
@@ -37,9 +37,8 @@ class Network(Protocol):
     def __call__(self, batch: Batch | Packed) -> Tensor:
         """Return the logits of every task for every row, [n, columns]."""
 
-    @property
-    def packable(self) -> bool:
-        """Whether it reads packed rows."""
+    def packs_on(self, device: torch.device) -> bool:
+        """Tell whether it reads packed rows on a device."""
 
     def columns(self, task: str) -> slice:
         """Return where a task's outputs stand."""
@@ -91,9 +90,10 @@ def predict_all(
     """
     columns = {task.name: model.columns(task.head) for task in tasks}
     device = next(model.parameters()).device
-    pieces = _packed if device.type == "cuda" and model.packable else _padded
+    low = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    pieces = _packed if low and model.packs_on(device) else _padded
     logits = torch.empty(len(tokens), max((span.stop for span in columns.values()), default=0), device=device)
-    with _precision(device):
+    with torch.autocast("cuda", torch.bfloat16) if low else nullcontext():
         for rows, piece in pieces(tokens, batch, device):
             logits[rows] = model(piece)[:, : logits.shape[1]].float()
             if progress:
@@ -107,17 +107,12 @@ def predict_all(
     return out
 
 
-def _precision(device: torch.device) -> AbstractContextManager[object]:
-    low = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return torch.autocast("cuda", torch.bfloat16) if low else nullcontext()
-
-
 def _padded(tokens: Tokens, batch: int, device: torch.device) -> Iterator[tuple[Tensor, Batch]]:
     """Give all rows in padded batches."""
     if device.type == "cuda" and len(tokens):
         batch = max(batch, BUDGET // int(tokens.lengths.max()))
     # Which task's number the rows carry only matters for dropout, which is off.
-    for piece in in_order(tokens, 0, batch):
+    for piece in in_order(tokens, 0, batch, sizes=sizes_on(device.type, tokens.max_length)):
         moved = piece.to(device)
         yield moved.row, moved
 

@@ -96,15 +96,18 @@ def _change(
 
 @triton.jit
 def _update(
-    weights_, firsts_, seconds_, copies_, grads_, sizes_, rates_, decays_, which_, offsets_, schedule_, step_, norm_,
+    weights_, firsts_, seconds_, copies_, grads_, sizes_, rates_, decays_, counts_, which_, offsets_,
+    schedule_, step_, norm_,
     clip, beta1, beta2, eps, CLIP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     which = tl.load(which_ + block)
     offset = tl.multiple_of(tl.load(offsets_ + block), BLOCK)
     cells = offset + tl.arange(0, BLOCK)
-    row = schedule_ + tl.load(step_) * 4
-    rate, decay = tl.load(rates_ + which) * tl.load(row), tl.load(decays_ + which)
+    rate = tl.load(rates_ + which) * tl.load(schedule_ + tl.load(step_) * 4)
+    decay = tl.load(decays_ + which)
+    # The bias of the moments goes by how often this very weight was updated.
+    row = schedule_ + (tl.maximum(tl.load(counts_ + which), 1.0).to(tl.int64) - 1) * 4
     correction1, correction2 = tl.load(row + 1), tl.load(row + 2)
     weight, first, second = tl.load(weights_ + which), tl.load(firsts_ + which), tl.load(seconds_ + which)
     copy, place, size = tl.load(copies_ + which), tl.load(grads_ + which), tl.load(sizes_ + which)
@@ -128,10 +131,17 @@ class AdamW:
     """The update of a fixed list of parameters; where their gradients lie is said by a table."""
 
     def __init__(
-        self, slots: Sequence[Slot], schedule: Tensor, betas: tuple[float, float], eps: float, clip: float | None
+        self,
+        slots: Sequence[Slot],
+        counts: Tensor,
+        schedule: Tensor,
+        betas: tuple[float, float],
+        eps: float,
+        clip: float | None,
     ) -> None:
         device = schedule.device
         self.slots, self.schedule, self.betas, self.eps, self.clip = tuple(slots), schedule, betas, eps, clip
+        self.counts = counts  # float32 [slots], how often each was updated; counted up here
 
         def addresses(tensors: Sequence[Tensor | None]) -> Tensor:
             return torch.tensor([0 if each is None else each.data_ptr() for each in tensors], device=device)
@@ -160,7 +170,8 @@ class AdamW:
         return self.partial.sum().sqrt()
 
     def update(self, grads: Tensor, step: Tensor, norm: Tensor) -> None:
-        """Take one step; `step` says which line of the schedule holds."""
+        """Take one step; `step` says which line of the schedule holds for the rates."""
+        self.counts += grads != 0
         _update[(len(self.which),)](
             self.weights,
             self.firsts,
@@ -170,6 +181,7 @@ class AdamW:
             self.sizes,
             self.rates,
             self.decays,
+            self.counts,
             self.which,
             self.offsets,
             self.schedule,
@@ -193,3 +205,14 @@ def schedule_of(factors: Sequence[float], progress: Sequence[float], betas: tupl
         torch.tensor(progress, dtype=torch.float64),
     ]
     return torch.stack(columns, dim=1).float().contiguous()
+
+
+def attempt() -> None:
+    """Compile and run the smaller kernel once on one value."""
+    value = torch.ones(1, device="cuda")
+    slot = Slot(value, value, value, None, 0.0, 0.0)
+    once = AdamW([slot], value, torch.zeros(1, 4, device="cuda"), (0.9, 0.999), 1e-6, None)
+    places = once.table()
+    places.fill_(value.data_ptr())
+    if once.norm(places).item() != 1:
+        raise RuntimeError("a kernel gives wrong numbers")

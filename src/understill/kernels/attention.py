@@ -11,8 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: The longest row that one block holds.
-LONGEST = 128
 #: Programs for each head that clear the padding behind the rows.
 _TAILS = 16
 
@@ -111,11 +109,6 @@ def _backward(
             tl.store(dq_ + cells, nothing, mask=there)
             tl.store(dk_ + cells, nothing, mask=there)
             tl.store(dv_ + cells, nothing, mask=there)
-
-
-def fits(heads: int, size: int, longest: int) -> bool:
-    """Tell whether rows and heads of these sizes can be handled here."""
-    return longest <= LONGEST and size in (16, 32, 64, 128) and heads > 0
 
 
 def forward(

@@ -6,7 +6,7 @@ import copy
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from understill.data.packed import Packed
 from understill.disk import file_digest
 from understill.errors import UserError, nearest
 from understill.models import assets, attention
+from understill.models.dropout import exchange_dropout
 from understill.schema import EncoderSpec
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,19 @@ class HeadShape:
     pooler: bool  # the encoder's pooler comes first, shared by all tasks; otherwise each head has a dense layer
     activation: str = "tanh"
     early_dropout: bool = True  # dropout before the dense layer as well as after it
+
+
+@dataclass(frozen=True, eq=False)
+class TokenStates:
+    """What an encoder makes of each token, and which text it belongs to; its first token belongs to none."""
+
+    states: Tensor  # [n, L, width]
+    first: Tensor  # bool [n, L]
+    second: Tensor  # bool [n, L]
+
+    def to(self, kind: torch.dtype) -> TokenStates:
+        """Return the states in another precision."""
+        return replace(self, states=self.states.to(kind))
 
 
 #: As in each architecture's `…ForSequenceClassification`, so that a task can leave as a plain Hugging Face model.
@@ -85,9 +99,20 @@ class Encoder(nn.Module):
         if (not self.shape.pooler or pooling == "mean") and _has_pooler(network):
             network.register_module("pooler", None)  # never read: its weights would only be carried along
         self.typed = getattr(network.config, "type_vocab_size", 0) > 1
+        exchange_dropout(network)
         self.packable = network.config.model_type in _PACKABLE
         if self.packable:
             network.set_attn_implementation(attention.NAME)
+
+    def packs_on(self, device: torch.device) -> bool:
+        """Tell whether it reads packed rows on a device; on CUDA it does so in bfloat16."""
+        if not self.packable or device.type != "cuda":
+            return self.packable
+        heads = int(self.config.num_attention_heads)
+        with torch.inference_mode(False), torch.enable_grad(), torch.cuda.device(device):
+            return torch.cuda.is_bf16_supported(including_emulation=False) and attention.works(
+                heads, self.width // heads, min(self.config.max_position_embeddings, attention.LONGEST)
+            )
 
     @property
     def config(self) -> PreTrainedConfig:
@@ -101,9 +126,18 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Batch | Packed) -> Tensor:
         """Return one vector per row, [n, width]."""
-        return self._packed(batch) if isinstance(batch, Packed) else self._padded(batch)
+        return self._read(batch, tokens=False)[0]
 
-    def _packed(self, batch: Packed) -> Tensor:
+    def read(self, batch: Batch | Packed) -> tuple[Tensor, TokenStates]:
+        """Return one vector per row, [n, width], and what it makes of each token."""
+        vectors, tokens = self._read(batch, tokens=True)
+        assert tokens is not None
+        return vectors, tokens
+
+    def _read(self, batch: Batch | Packed, tokens: bool) -> tuple[Tensor, TokenStates | None]:
+        return self._packed(batch, tokens) if isinstance(batch, Packed) else self._padded(batch, tokens)
+
+    def _packed(self, batch: Packed, tokens: bool) -> tuple[Tensor, TokenStates | None]:
         """Read rows that lie one after the other."""
         shift = _shift(self.config) if self.config.model_type in _SHIFTED else 0
         inputs: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": (batch.position + shift)[None]}
@@ -111,31 +145,44 @@ class Encoder(nn.Module):
             inputs["token_type_ids"] = batch.types[None]
         output = self.network(**inputs, starts=batch.starts, longest=batch.longest)
         states: Tensor = output.last_hidden_state[0]  # [tokens, width]
+        told = _unpack(states, batch) if tokens else None
         if self.pooling == "mean":
-            rows = torch.arange(len(batch), device=states.device)
-            own = (rows.unsqueeze(1) == batch.home).to(states.dtype)  # [n, tokens]
-            return own @ states / batch.starts.diff().unsqueeze(1)
+            sums = states.new_zeros(len(batch) + 1, states.shape[1]).index_add(0, batch.home, states)
+            return sums[:-1] / batch.starts.diff().unsqueeze(1), told
         first = states[batch.starts[:-1]]
         if self.shape.pooler:
             pooler: nn.Module = self.network.get_submodule("pooler")
-            pooled: Tensor = pooler(first.unsqueeze(1))
-            return pooled
-        return first
+            return pooler(first.unsqueeze(1)), told
+        return first, told
 
-    def _padded(self, batch: Batch) -> Tensor:
+    def _padded(self, batch: Batch, tokens: bool) -> tuple[Tensor, TokenStates | None]:
         mask = batch.mask
         inputs: dict[str, Any] = {"input_ids": batch.ids, "attention_mask": mask.long()}
         if self.typed:
             inputs["token_type_ids"] = batch.types
         output = self.network(**inputs)
         states: Tensor = output.last_hidden_state  # [n, L, width]
+        told = _sides(states, mask, batch.types) if tokens else None
         if self.pooling == "mean":
             weights = mask.unsqueeze(-1).to(states.dtype)
-            return (states * weights).sum(1) / weights.sum(1)
+            return (states * weights).sum(1) / weights.sum(1), told
         if self.shape.pooler:
-            pooled: Tensor = output.pooler_output
-            return pooled
-        return states[:, 0]
+            return output.pooler_output, told
+        return states[:, 0], told
+
+
+def _unpack(states: Tensor, batch: Packed) -> TokenStates:
+    """Put the states of packed rows, [tokens, width], below each other."""
+    cells = torch.arange(batch.longest, device=states.device)
+    places = (batch.starts[:-1].unsqueeze(1) + cells).clamp(max=len(states) - 1)
+    return _sides(states[places], cells < batch.starts.diff().unsqueeze(1), batch.types[places])
+
+
+def _sides(states: Tensor, there: Tensor, types: Tensor) -> TokenStates:
+    """Say which text each token belongs to."""
+    first = there & (types == 0)
+    first[:, 0] = False  # what stands for the whole row
+    return TokenStates(states, first, there & (types == 1))
 
 
 def _has_pooler(network: PreTrainedModel) -> bool:

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understill.models.encoder import HeadShape
+from understill.models.encoder import HeadShape, TokenStates
+from understill.models.san import San
+from understill.schema import SanSpec
 from understill.tasks import Task
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -37,18 +39,51 @@ class Heads(nn.Module):
     rates: Tensor
 
     def __init__(
-        self, width: int, tasks: Sequence[Task], shape: HeadShape, rates: Sequence[float], spread: float
+        self,
+        width: int,
+        tasks: Sequence[Task],
+        shape: HeadShape,
+        rates: Sequence[float],
+        spread: float,
+        sans: Sequence[SanSpec | None] = (),
     ) -> None:
         super().__init__()
         self.shape = shape
         # A list, because a mapping of modules refuses names such as "type" that a user's task may well have.
-        self.tasks = nn.ModuleList(Head(width, task.outputs, shape, spread) for task in tasks)
+        self.tasks = nn.ModuleList(
+            San(width, task.outputs, **san.model_dump(), spread=spread)
+            if san
+            else Head(width, task.outputs, shape, spread)
+            for task, san in zip(tasks, sans or [None] * len(tasks), strict=True)
+        )
+        self.reads_tokens = any(sans)
         self.register_buffer("rates", torch.tensor(rates, dtype=torch.float32), persistent=False)
 
-    def forward(self, pooled: Tensor, task: Tensor) -> Tensor:
-        """Return every head's outputs side by side, [n, columns]; the objective reads each row's own."""
+    def forward(
+        self, pooled: Tensor, task: Tensor, tokens: TokenStates | None = None, only: int | None = None
+    ) -> Tensor:
+        """Return every head's outputs side by side, [n, columns]; the objective reads each row's own.
+
+        Where all rows belong to one task, `only` is its number: then heads that read tokens are not asked in vain, and
+        their outputs are 0.
+        """
         rate = self.rates[task]
-        heads: list[Head] = list(self.tasks)  # type: ignore[arg-type]
+        plain = [head for head in self.tasks if isinstance(head, Head)]
+        outputs = self._plain(plain, pooled, rate) if plain else pooled[:, :0]
+        if not self.reads_tokens:
+            return outputs
+        assert tokens is not None
+        blocks = iter(outputs.split([head.out.out_features for head in plain], dim=1))
+        return torch.cat(
+            [
+                next(blocks) if isinstance(head, Head) else self._san(head, number, tokens, rate, only).to(pooled.dtype)
+                for number, head in enumerate(self.tasks)
+            ],
+            dim=1,
+        )
+
+    def _plain(self, heads: Sequence[Head], pooled: Tensor, rate: Tensor) -> Tensor:
+        """Return the outputs of the heads that read one vector per row."""
         if self.shape.pooler:
             # One product for all heads, however the tasks are mixed.
             weight = torch.cat([head.out.weight for head in heads])
@@ -64,6 +99,14 @@ class Heads(nn.Module):
             ],
             dim=1,
         )
+
+    def _san(self, head: nn.Module, number: int, tokens: TokenStates, rate: Tensor, only: int | None) -> Tensor:
+        """Return the outputs of a head that reads tokens."""
+        assert isinstance(head, San)
+        if only is not None and only != number:
+            return tokens.states.new_zeros(len(rate), head.out.out_features)
+        answer: Tensor = head(tokens.states, tokens.first, tokens.second, rate)
+        return answer
 
     def _dropout(self, values: Tensor, rate: Tensor) -> Tensor:
         if not self.training:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from understill.data.batch import Batch
 from understill.data.packed import Packed
 from understill.errors import UserError
-from understill.models.encoder import Encoder, build_encoder, dropout_changes, load_encoder
+from understill.models.encoder import Encoder, TokenStates, build_encoder, dropout_changes, load_encoder
 from understill.models.heads import Heads
 from understill.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
@@ -27,17 +27,26 @@ class MultiTaskModel(nn.Module):
         self.encoder = encoder
         rates = [spec.dropout_of(task.name) for task in tasks]
         spread = getattr(encoder.config, "initializer_range", 0.02)
-        self.heads = Heads(encoder.width, tasks, encoder.shape, rates, spread)
+        sans = [spec.san_of(task) for task in tasks]
+        self.heads = Heads(encoder.width, tasks, encoder.shape, rates, spread, sans)
 
-    def forward(self, batch: Batch | Packed) -> Tensor:
-        """Return the logits of every head for every row, [n, columns]."""
-        logits: Tensor = self.heads(self.encoder(batch), batch.task)
-        return logits
+    def forward(self, batch: Batch | Packed, only: int | None = None) -> Tensor:
+        """Return the logits of every head for every row, [n, columns]; `only` is the task that all rows belong to."""
+        vectors, tokens = self.encode(batch)
+        if self.training:
+            return self.heads(vectors, batch.task, tokens, only)  # type: ignore[no-any-return]
+        # Answers are kept and compared, so heads give them in full precision, whatever the encoder computes in.
+        kind = next(self.heads.parameters()).dtype
+        with torch.autocast(vectors.device.type, enabled=False):
+            return self.heads(vectors.to(kind), batch.task, tokens and tokens.to(kind), only)  # type: ignore[no-any-return]
 
-    @property
-    def packable(self) -> bool:
-        """Whether it reads packed rows."""
-        return self.encoder.packable
+    def encode(self, batch: Batch | Packed) -> tuple[Tensor, TokenStates | None]:
+        """Return what the heads read: one vector per row, and the states of the tokens where a head wants them."""
+        return self.encoder.read(batch) if self.heads.reads_tokens else (self.encoder(batch), None)
+
+    def packs_on(self, device: torch.device) -> bool:
+        """Tell whether it reads packed rows on a device."""
+        return self.encoder.packs_on(device)
 
     def columns(self, task: str) -> slice:
         """Return where a task's outputs stand."""
@@ -91,6 +100,8 @@ def _place(parent: MultiTaskModel, task: Task, heads: HeadsSpec) -> int:
     known = parent.tasks[place]
     if (known.kind, sorted(known.labels), known.range) != (task.kind, sorted(task.labels), task.range):
         raise UserError(f"task {task.name} has other labels or another range than the model was trained with")
+    if parent.spec.san_of(known) != heads.san_of(task):
+        raise UserError(f"task {task.name}: heads.pairs or heads.san is not as the model was trained with")
     if task.kind == "regression" and heads.regression != parent.spec.regression:
         raise UserError(
             f"task {task.name}: heads.regression is {heads.regression}, the model's {parent.spec.regression}"

@@ -31,7 +31,7 @@ from understill.train.device import pick_device, pick_precision
 from understill.train.loop import total_steps
 
 #: Each goes up whenever the same recipe would train to another result, or teachers be judged or heard in another way.
-TRAINING_VERSION = 2
+TRAINING_VERSION = 3
 LABEL_VERSION = 1
 #: The share of unlabelled rows where a task names such files and the recipe names no share.
 UNLABELLED = 0.5
@@ -282,6 +282,7 @@ class Layout:
             "weight": self.recipe.tasks[key].weight,
             "max_length": max_length(self.recipe, settings, key),
             "dropout": settings.heads.dropout_of(key),
+            "san": san.model_dump(mode="json") if (san := settings.heads.san_of(loaded.task)) else None,
             "data": {split: loaded.splits[split].fingerprint for split in ("dev", "train") if split in loaded.splits},
         }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +29,25 @@ def alone(folder: Path, what: str, watch: Watch) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def patiently(folder: Path, what: str, watch: Watch) -> Generator[None, None, FileLock]:
+    """Take the lock of an artefact, giving way while another process has it.
+
+    Whoever holds locks of several models must not wait for one: the other process may be waiting for one of theirs.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock, waiting = FileLock(f"{folder}.lock"), False
+    while True:
+        try:
+            lock.acquire(timeout=0)
+            return lock
+        except Timeout:
+            if not waiting:
+                watch(Waiting(what))
+            waiting = True
+        time.sleep(1e-3)
+        yield
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, continued, new_model
 from understill.pipeline.labelling import join_targets
-from understill.pipeline.locking import alone
+from understill.pipeline.locking import patiently
 from understill.pipeline.plan import ModelPlan, Plan, Role, cache_folder, dev_sets, max_length
 from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
@@ -23,7 +23,7 @@ from understill.train.device import make_accelerator
 from understill.train.fit import Evaluated, Fitted, Report, Scores, fit
 from understill.train.loop import Step
 from understill.train.objective import Objective
-from understill.train.turns import at_once, take_turns
+from understill.train.turns import Job, places_of, places_on, take_turns
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,20 @@ def teach(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> lis
     """Train models of a plan after all that they need, or take them as they are when they are finished already."""
     done: dict[Path, dict[str, Any]] = {}
     waiting = list({model.folder: model for model in _with_needs(models)}.values())
+    places = places_on(plan.recipe.machine) if _may_share(plan, waiting) else 1
+    if places > 1:
+        needed = {each.folder for model in waiting for each in model.needs}
+        # Those that others wait for, and long ones, come first, so that none is left to run alone at the end.
+        waiting.sort(key=lambda model: (model.folder not in needed, -_work(plan, model)))
 
-    def begin() -> Iterator[None] | None:
-        ready = (model for model in waiting if all(each.folder in done or each.done for each in model.needs))
+    def begin() -> Job | None:
+        ready = (model for model in waiting if model.done or all(each.done for each in model.needs))
         if (model := next(ready, None)) is None:
             return None
         waiting.remove(model)
-        return _lesson(plan, model, watch, done)
+        return Job(_lesson(plan, model, watch, done), places_of(model.settings.training.batch))
 
-    take_turns(begin, at_once(plan.recipe.machine))
+    take_turns(begin, places)
     return [_trained(model, done[model.folder]) for model in models]
 
 
@@ -62,15 +67,29 @@ def _with_needs(models: Sequence[ModelPlan]) -> Iterator[ModelPlan]:
         yield model
 
 
+def _may_share(plan: Plan, models: Sequence[ModelPlan]) -> bool:
+    """Tell whether models can be trained at once: accelerate has one precision and most trackers one run at a time."""
+    precisions = {model.settings.training.precision for model in models}
+    return len(precisions) == 1 and "fp16" not in precisions and set(plan.recipe.output.trackers) <= {"tensorboard"}
+
+
+def _work(plan: Plan, model: ModelPlan) -> float:
+    """Return about how many rows a model's training reads."""
+    training = model.settings.training
+    rows = sum(plan.loaded[task.name].splits["train"].rows for task in model.tasks)
+    return float(training.steps * training.batch if training.steps else training.epochs * rows)
+
+
 def _trained(model: ModelPlan, facts: dict[str, Any]) -> TrainedModel:
     return TrainedModel(
         model.name, model.role, model.folder / "model", facts["scores"], facts["history"], facts["seconds"]
     )
 
 
-def _lesson(plan: Plan, model: ModelPlan, watch: Watch, done: dict[Path, dict[str, Any]]) -> Iterator[None]:
+def _lesson(plan: Plan, model: ModelPlan, watch: Watch, done: dict[Path, dict[str, Any]]) -> Generator[None]:
     """Train one model, step by step, and put its facts among those of what is done."""
-    with alone(model.folder, model.name, watch):
+    lock = yield from patiently(model.folder, model.name, watch)
+    try:
         if not model.done:
             watch(Teaching(model.name, "resumed" if model.started else "new"))
             fitted = yield from _train(plan, model, watch)
@@ -79,6 +98,8 @@ def _lesson(plan: Plan, model: ModelPlan, watch: Watch, done: dict[Path, dict[st
             watch(Teaching(model.name, "done"))
         shutil.rmtree(model.folder / "work", ignore_errors=True)
         facts = _scored(plan, model, watch)
+    finally:
+        lock.release()
     watch(Scored(model.name, facts["scores"]))
     done[model.folder] = facts
 

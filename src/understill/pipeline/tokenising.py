@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.data.batch import Batches, Stream
+from understill.data.batch import Batches, Stream, sizes_on
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError
@@ -17,6 +17,7 @@ from understill.events import Tokenising, Watch
 from understill.pipeline.plan import ModelPlan, Plan
 from understill.targets.teachers import fold_of
 from understill.tasks import Task
+from understill.train.device import pick_device
 
 #: What teachers say of every row, [rows, outputs], by task and split.
 Joined = Mapping[tuple[str, str], NDArray[np.float32]]
@@ -81,4 +82,5 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
         window=training.window,
         pad=tokens.tokenizer.pad_token_id,
         weights=[plan.recipe.tasks[task.name].weight for task in model.tasks],
+        sizes=sizes_on(pick_device(plan.recipe.machine), max(tokens.lengths.values())),
     )

@@ -39,8 +39,6 @@ _PROBES = ("a", "a b a b a b a b a")
 class Classifier(nn.Module):
     """A Hugging Face sequence classifier that reads batches."""
 
-    packable: bool = False  # each architecture pools in its own way
-
     def __init__(self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
         super().__init__()
         self.network = network
@@ -56,6 +54,10 @@ class Classifier(nn.Module):
             inputs["token_type_ids"] = batch.types
         logits: Tensor = self.network(**inputs).logits
         return logits
+
+    def packs_on(self, device: torch.device) -> bool:
+        """Tell whether it reads packed rows: it does not, since each architecture pools in its own way."""
+        return False
 
     def columns(self, task: str) -> slice:
         """Return where the outputs stand; there is one task, whatever its name."""

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 #: No log-probability is lower than this. The probability is 0 in any format long before; -inf would make 0 · inf a NaN.
 FLOOR = -1e4
 #: Rows joined at once; bounds the memory of the work in float64.
-BLOCK = 1 << 17
+BLOCK = 1 << 14
 
 
 def join(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import platform
 import subprocess
 import sys
 from functools import cache
@@ -20,6 +22,9 @@ from understill.schema import Machine
 
 log = logging.getLogger(__name__)
 
+#: The numbers that glibc's mallopt knows its settings by.
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+
 _PROBE = "import torch; x = torch.randn(64, 64).bfloat16(); (x @ x).sum().item()"
 
 
@@ -30,6 +35,8 @@ def make_accelerator(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("several processes are not supported yet; start understill directly, without torchrun")
     device = pick_device(machine)
+    if device == "cpu":
+        _keep_memory()
     if machine.threads:
         torch.set_num_threads(machine.threads)
     check_trackers(trackers)
@@ -37,6 +44,14 @@ def make_accelerator(
     AcceleratorState._reset_state(True)
     mixed = {"fp32": "no"}.get(chosen := pick_precision(precision, device), chosen)
     return Accelerator(mixed_precision=mixed, cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder)
+
+
+def _keep_memory() -> None:
+    """Let one step's memory serve the next: given back to the system, it has to be cleared page by page each time."""
+    if platform.libc_ver()[0] == "glibc":
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_MAX, 0)  # a mapped block goes back as soon as it is free
+        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def check_trackers(names: tuple[str, ...]) -> None:

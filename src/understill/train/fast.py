@@ -9,20 +9,22 @@ there too, so that nothing waits for the host.
 from __future__ import annotations
 
 import copy
-import importlib.util
-import logging
-import shutil
+import gc
+import math
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from understill import kernels
 from understill.data.batch import Batches
-from understill.data.packed import Packed, Resident, resident_bytes, room
-from understill.models.encoder import build_encoder
+from understill.data.packed import Packed, Resident, Streamed, Stretch, resident_bytes, room
+from understill.models.encoder import TokenStates, build_encoder
+from understill.models.heads import Heads
 from understill.models.multitask import MultiTaskModel
 from understill.schema import Training
 from understill.train.objective import Loss, Objective
@@ -32,8 +34,6 @@ from understill.train.trouble import Trouble
 if TYPE_CHECKING:
     from understill.kernels.adamw import Slot
 
-log = logging.getLogger(__name__)
-
 #: Share of the free memory that rows may take on the device.
 _SHARE = 0.25
 #: Steps from which on compiling is worth the seconds it takes: of the layers, which all models of a kind share, and of
@@ -41,7 +41,7 @@ _SHARE = 0.25
 _LONG, _VERY_LONG = 400, 10_000
 
 
-def why_not(model: MultiTaskModel, batches: Batches, accelerator: Accelerator, training: Training) -> str:
+def why_not(model: MultiTaskModel, accelerator: Accelerator, training: Training) -> str:
     """Say why a model cannot be trained on the fast path; nothing where it can."""
     if accelerator.device.type != "cuda":
         return "there is no CUDA device"
@@ -53,12 +53,17 @@ def why_not(model: MultiTaskModel, batches: Batches, accelerator: Accelerator, t
         return "training.micro_batch is set"
     if not model.encoder.packable:
         return f"a {model.encoder.config.model_type} encoder cannot read packed rows"
-    if importlib.util.find_spec("triton") is None or not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        return "Triton or a C compiler is missing"
-    free, _ = torch.cuda.mem_get_info(accelerator.device)
-    if resident_bytes(batches.streams) > _SHARE * free:
-        return "its rows do not fit on the device"
-    return ""
+    if fault := kernels.fault():
+        return fault
+    return "" if model.packs_on(accelerator.device) else "attention over packed rows does not work here"
+
+
+class _Size(NamedTuple):
+    """What a step is recorded for."""
+
+    tokens: int
+    longest: int
+    only: int | None  # the task of all rows, where that changes what is done
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,39 +94,48 @@ class FastSteps:
         self.objective, self.batches, self.optimizer, self.trouble = objective, batches, optimizer, trouble
         self.device = next(model.parameters()).device
         self.work = _working_copy(model)
-        if total - start >= _LONG:
+        # By the whole run, not by what is left: compiled code draws other dropout, and a resumed run takes the same.
+        if total >= _LONG:
             _compile_layers(self.work)
-        self.loss = torch.compile(self._loss, dynamic=False) if total - start >= _VERY_LONG else self._loss
+        # Heads that read tokens would be compiled anew for each size.
+        worth = total >= _VERY_LONG and not self.work.heads.reads_tokens
+        self.loss = torch.compile(_loss, dynamic=False) if worth else _loss
         self.denominator = float(batches.batch) if training.reduction == "mean" else 1.0
-        self.rows = Resident(batches.streams, batches.weights, batches.pad, self.device)
+        self.rows = _tables(batches, self.device)
         progress = [number / total for number in range(total)]
         factors = [rate_factor(number, total, training) for number in range(total)]
         self.schedule = schedule_of(factors, progress, training.betas).to(self.device)
         # One value each, not scalars: to index with a scalar makes torch read it on the host.
         self.number = torch.full((1,), start, device=self.device)
-        self.done = torch.full((), float(start), device=self.device)  # as the optimiser counts
-        self.cursor = torch.zeros(1, dtype=torch.int64, device=self.device)  # the step within its epoch
+        self.cursor = torch.zeros(1, dtype=torch.int64, device=self.device)  # the step within its stretch
         self.units = torch.zeros(batches.steps_per_epoch, batches.batch, dtype=torch.int64, device=self.device)
-        self.epoch = -1
+        self.stretch = Stretch(0, 0, np.empty(0))
         self.leaves = _leaves(model, self.work)
-        slots = _slots(self.leaves, optimizer, self.done)
-        self.adamw = AdamW(slots, self.schedule, training.betas, training.eps, training.clip)
+        slots = _slots(self.leaves, optimizer)
+        taken = [float(optimizer.state[weight].get("step", 0.0)) for weight, _, _ in self.leaves]
+        self.updates = torch.tensor(taken, device=self.device)  # of each weight
+        self.adamw = AdamW(slots, self.updates, self.schedule, training.betas, training.eps, training.clip)
         shape = (3, len(objective.tasks))
         self.parts, self.counts = (torch.zeros(shape, device=self.device) for _ in range(2))
-        self.recorded: dict[tuple[int, int], _Recorded | None] = {}
-        self.pool, self.side = torch.cuda.graph_pool_handle(), torch.cuda.Stream(self.device)
+        self.recorded: dict[_Size, _Recorded | None] = {}
+        self.pool = torch.cuda.graph_pool_handle()
         # Graphs read seed and offset of the generator they were recorded with, so each model has one of its own.
         self.generator = torch.cuda.default_generators[self.device.index or 0].clone_state()
+        # Last of all: were there no memory for something above, torch's optimiser would be as it was.
+        for number, ((weight, _, _), slot) in enumerate(zip(self.leaves, slots, strict=True)):
+            optimizer.state[weight].update(exp_avg=slot.first, exp_avg_sq=slot.second, step=self.updates[number])
 
     def take(self, number: int, seed: int, *, first: bool) -> tuple[Tensor, Tensor]:
         """Take a step; return its loss parts and counts, which hold until the next one."""
+        if not self.stretch.first <= number < self.stretch.last:
+            self.stretch = self.rows.load(self.batches, number)
+            rows = torch.from_numpy(self.stretch.rows.astype(np.int64)).pin_memory()
+            self.units[: len(rows)].copy_(rows, non_blocking=True)
+            self.cursor.fill_(number - self.stretch.first)
         epoch, index = divmod(number, self.batches.steps_per_epoch)
         plan = self.batches.plan(epoch)
-        if epoch != self.epoch:
-            self.units.copy_(torch.from_numpy(plan.units.astype(np.int64)).pin_memory(), non_blocking=True)
-            self.cursor.fill_(index)
-            self.epoch = epoch
-        size = room(int(plan.tokens[index])), 1 << (int(plan.length[index]) - 1).bit_length()
+        only = self.batches.only(number) if self.work.heads.reads_tokens else None
+        size = _Size(room(int(plan.tokens[index])), 1 << (int(plan.length[index]) - 1).bit_length(), only)
         self.generator.manual_seed(seed)
         if size not in self.recorded:
             # A size's first step is taken as it is, which compiles what it needs; its second one is recorded.
@@ -139,19 +153,34 @@ class FastSteps:
     def release(self) -> None:
         """Hand the optimiser back to torch, where each weight counts its own steps."""
         for weight, _, _ in self.leaves:
-            self.optimizer.state[weight]["step"] = self.done.clone()
+            state = self.optimizer.state[weight]
+            state["step"] = state["step"].clone()
+        self._forget()  # what a step that failed half-way has left
 
-    def _record(self, size: tuple[int, int]) -> _Recorded:
+    def close(self) -> None:
+        """Give the memory back."""
+        self.recorded.clear()
+        del self.work, self.rows, self.leaves, self.adamw
+        gc.collect()  # compiled layers refer to themselves
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _record(self, size: _Size) -> _Recorded:
         self._prepare()
         graph, places = torch.cuda.CUDAGraph(), self.adamw.table()
         # As torch.cuda.graph does, without collecting garbage each time.
         torch.cuda.synchronize(self.device)
-        with torch.cuda.stream(self.side):
+        own = torch.cuda.current_stream(self.device)
+        usual = torch.cuda.default_stream(self.device)
+        with torch.cuda.stream(torch.cuda.Stream(self.device) if own == usual else own):  # the usual one cannot record
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 found = self._step(size, places)
-            finally:
-                graph.capture_end()
+            except Exception:
+                with suppress(RuntimeError):  # what went wrong first is what counts
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         places.copy_(found)
         self._forget()
         return _Recorded(graph, places)
@@ -166,14 +195,15 @@ class FastSteps:
         for _, leaf, _ in self.leaves:
             leaf.grad = None
 
-    def _step(self, size: tuple[int, int], places: Tensor | None = None, check: bool = False) -> Tensor:
+    def _step(self, size: _Size, places: Tensor | None = None, check: bool = False) -> Tensor:
         """Take one step; return where its gradients lie, in `places` if that is given before the update runs."""
-        batch = self.rows.pack(self.units.index_select(0, self.cursor)[0], *size)
-        with self._low():
-            vectors = self.work.encoder(batch)
+        batch = self.rows.pack(self.units.index_select(0, self.cursor)[0], size.tokens, size.longest)
+        with _low(self.device):
+            vectors, tokens = self.work.encode(batch)
             if check:
-                self.objective.check(self.work.heads(vectors, batch.task), batch)
-        loss = self.loss(vectors, batch)
+                self.objective.check(self.work.heads(vectors, batch.task, tokens, size.only), batch)
+        progress = self.schedule.index_select(0, self.number)[0, 3]
+        loss = self.loss(self.work.heads, self.objective, vectors, tokens, batch, size.only, self.denominator, progress)
         torch.autograd.backward(loss.total)
         found = torch.tensor([0 if leaf.grad is None else leaf.grad.data_ptr() for _, leaf, _ in self.leaves])
         if places is None:
@@ -183,19 +213,38 @@ class FastSteps:
         self.adamw.update(places, self.number, norm)
         self.parts.copy_(loss.parts)
         self.counts.copy_(loss.counts)
-        for counter in (self.number, self.cursor, self.done):
+        for counter in (self.number, self.cursor):
             counter += 1
         return found
 
-    def _low(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
-    def _loss(self, vectors: Tensor, batch: Packed) -> Loss:
-        with self._low():
-            logits = self.work.heads(vectors, batch.task)
-        progress = self.schedule.index_select(0, self.number)[0, 3]
-        loss: Loss = self.objective(logits, batch, self.denominator, progress)
-        return loss
+def _low(device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+def _loss(
+    heads: Heads,
+    objective: Objective,
+    vectors: Tensor,
+    tokens: TokenStates | None,
+    batch: Packed,
+    only: int | None,
+    denominator: float,
+    progress: Tensor,
+) -> Loss:
+    """Return the loss of rows that the encoder has read."""
+    with _low(vectors.device):
+        logits = heads(vectors, batch.task, tokens, only)
+    loss: Loss = objective(logits, batch, denominator, progress)
+    return loss
+
+
+def _tables(batches: Batches, device: torch.device) -> Resident | Streamed:
+    """Bring all rows to the device, or where they would take too much of it, those of the next steps."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
+    if resident_bytes(batches.streams) <= _SHARE * free:
+        return Resident(batches.streams, batches.weights, batches.pad, device)
+    return Streamed(batches, device)
 
 
 def _working_copy(model: MultiTaskModel) -> MultiTaskModel:
@@ -236,19 +285,18 @@ def _leaves(model: MultiTaskModel, work: MultiTaskModel) -> list[_Leaf]:
     return [(weight, leaf, leaf is not weight) for weight, leaf in pairs]
 
 
-def _slots(leaves: list[_Leaf], optimizer: torch.optim.Optimizer, done: Tensor) -> list[Slot]:
-    """Return what the optimiser's kernel needs; its moments are those of torch's optimiser, which saves them."""
+def _slots(leaves: list[_Leaf], optimizer: torch.optim.Optimizer) -> list[Slot]:
+    """Return what the optimiser's kernel needs; its moments are those of torch's optimiser where it has some."""
     from understill.kernels.adamw import Slot
 
     groups = {id(each): group for group in optimizer.param_groups for each in group["params"]}
     slots = []
     for weight, leaf, low in leaves:
-        state, group = optimizer.state[weight], groups[id(weight)]
-        for key in ("exp_avg", "exp_avg_sq"):
-            state.setdefault(key, torch.zeros_like(weight, memory_format=torch.preserve_format))
-        state["step"] = done
-        copied = leaf.data if low else None
-        slots.append(
-            Slot(weight.data, state["exp_avg"], state["exp_avg_sq"], copied, group["base_lr"], group["weight_decay"])
+        state, group = optimizer.state.get(weight, {}), groups[id(weight)]
+        first, second = (
+            state[key] if key in state else torch.zeros_like(weight, memory_format=torch.preserve_format)
+            for key in ("exp_avg", "exp_avg_sq")
         )
+        copied = leaf.data if low else None
+        slots.append(Slot(weight.data, first, second, copied, group["base_lr"], group["weight_decay"]))
     return slots

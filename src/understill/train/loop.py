@@ -76,7 +76,9 @@ def steps(
         set_rates(optimizer, factor := rate_factor(number, total, training))
         while True:
             torch.manual_seed(_step_seed(seed, number))
-            outcome = _gradients(model, objective, batch, accelerator, training, micro, progress, first=number == start)
+            outcome = _gradients(
+                model, objective, batch, accelerator, training, micro, progress, batches.only(number), number == start
+            )
             if outcome is not None:
                 break
             # Out of memory: nothing was updated yet, so the step is simply taken again in smaller pieces.
@@ -104,25 +106,35 @@ def _fast_steps(
     trouble: Trouble,
 ) -> Iterator[Step]:
     """Take steps on the fast path: all of them, none where it does not apply, or as many as memory allows."""
-    assert isinstance(model, MultiTaskModel)
-    if reason := why_not(model, batches, accelerator, training):
+    reason = why_not(model, accelerator, training) if isinstance(model, MultiTaskModel) else "the model is wrapped"
+    if reason:
         log.info("not on the fast path: %s", reason)
         return
+    assert isinstance(model, MultiTaskModel)
     total = total_steps(training, batches.steps_per_epoch)
     inner = getattr(optimizer, "optimizer", optimizer)
-    path = FastSteps(model, objective, batches, inner, training, trouble, start=start, total=total)
-    for number in range(start, total):
-        try:
-            parts, counts = path.take(number, _step_seed(seed, number), first=number == start)
-        except RuntimeError as error:
-            if not out_of_memory(error):
+    path = None
+    try:
+        for number in range(start, total):
+            try:
+                path = path or FastSteps(model, objective, batches, inner, training, trouble, start=start, total=total)
+                parts, counts = path.take(number, _step_seed(seed, number), first=number == start)
+            except UserError:
                 raise
-            log.warning("out of memory on the fast path: going on without it")
-            path.release()
-            return
-        epoch, rate = (number + 1) / batches.steps_per_epoch, training.lr * rate_factor(number, total, training)
-        mix = objective.mix(number / total)
-        yield Step(number + 1, total, epoch, rate, batches.batch, parts, counts, batches.batch, mix)
+            except Exception as error:
+                # The first steps of each size compile and record, for which memory or a tool may be missing. Nothing
+                # is updated by then, so the plain loop can take the very same step.
+                what = str(error).strip().partition("\n")[0] or type(error).__name__
+                log.warning("the fast path cannot go on (%s): training goes on without it", what)
+                if path:
+                    path.release()
+                return
+            epoch, rate = (number + 1) / batches.steps_per_epoch, training.lr * rate_factor(number, total, training)
+            mix = objective.mix(number / total)
+            yield Step(number + 1, total, epoch, rate, batches.batch, parts, counts, batches.batch, mix)
+    finally:
+        if path:
+            path.close()
 
 
 def _move(batch: Batch, device: torch.device) -> Batch:
@@ -138,7 +150,7 @@ def _gradients(
     training: Training,
     micro: int,
     progress: float,
-    *,
+    only: int | None,
     first: bool,
 ) -> tuple[Tensor, Tensor] | None:
     """Add up the gradients of one batch, in pieces of `micro` rows; None when memory ran out."""
@@ -148,7 +160,7 @@ def _gradients(
     try:
         for begin in range(0, len(batch), micro):
             piece = batch.part(slice(begin, begin + micro))
-            logits = model(piece)
+            logits = model(piece, only)
             if first:
                 objective.check(logits, piece)
             loss = objective(logits, piece, denominator, progress)

@@ -8,57 +8,90 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from typing import NamedTuple
 
 import torch
 
 from understill.schema import Machine
 from understill.train.device import pick_device
 
-#: Models at once on a GPU, where the recipe does not say: past these the total hardly grows.
+#: Places on a GPU, where the recipe does not say: past these the total hardly grows.
 _USUAL = 8
+#: Rows of a batch that take up one place.
+_PLACE = 32
 #: Steps of one model that may wait for the GPU; more would only make the others wait for the host.
 _AHEAD = 3
 
 
-def at_once(machine: Machine) -> int:
-    """Return how many models are trained at once."""
+class Job(NamedTuple):
+    """What can be done in steps, and the places it takes while it lasts."""
+
+    steps: Generator[None]
+    places: int = 1
+
+
+def places_on(machine: Machine) -> int:
+    """Return how many models with small batches are trained at once."""
     if pick_device(machine) != "cuda":
         return 1  # the cores of a CPU are busy with one
     return _USUAL if machine.together == "auto" else machine.together
 
 
-def take_turns(begin: Callable[[], Iterator[None] | None], count: int) -> None:
-    """Run up to `count` jobs in turns until `begin` has no more to give.
+def places_of(batch: int) -> int:
+    """Return the places that a model takes up by the rows of its batch."""
+    return max(1, batch // _PLACE)
 
-    A job gives way after each of its steps. `begin` is asked for the next one whenever a place is free.
+
+def take_turns(begin: Callable[[], Job | None], places: int) -> None:
+    """Run jobs in turns until `begin` has no more to give; it is asked whenever a place is free.
+
+    A job gives way after each of its steps.
     """
-    if count == 1:
+    if places == 1:
         while (only := begin()) is not None:
-            for _ in only:
+            for _ in only.steps:
                 pass
         return
-    jobs: list[_Job] = []
-    while True:
-        while len(jobs) < count and (started := begin()) is not None:
-            jobs.append(_Job(started))
-        if not jobs:
-            return
-        free = [job for job in jobs if job.free()]
-        if not free:
-            time.sleep(2e-5)
-        for job in free:
-            if not job.advance():
-                jobs.remove(job)
-                break  # a place is free
+    running: list[_Running] = []
+    idle: list[torch.cuda.Stream] = []  # torch has few streams, and memory is kept for each: they are used again
+    try:
+        while True:
+            while (not running or (sum(each.job.places for each in running) < places and _roomy(len(running)))) and (
+                job := begin()
+            ) is not None:
+                each = _Running(job, idle.pop() if idle else torch.cuda.Stream())
+                if each.advance():  # its memory is taken before the next one is let in
+                    running.append(each)
+                else:
+                    idle.append(each.stream)
+            if not running:
+                return
+            free = [each for each in running if each.free()]
+            if not free:
+                time.sleep(2e-5)
+            for each in free:
+                if not each.advance():
+                    running.remove(each)
+                    idle.append(each.stream)
+                    break  # a place is free
+    finally:
+        for each in running:
+            each.job.steps.close()
 
 
-class _Job:
+def _roomy(jobs: int) -> bool:
+    """Tell whether the GPU has room for two more of the size of those that are there; steps take more than weights."""
+    free, _ = torch.cuda.mem_get_info()
+    taken = torch.cuda.memory_allocated()
+    return free + torch.cuda.memory_reserved() - taken > 2 * taken / jobs
+
+
+class _Running:
     """A job on a stream of its own."""
 
-    def __init__(self, steps: Iterator[None]) -> None:
-        self.steps = steps
-        self.stream = torch.cuda.Stream()
+    def __init__(self, job: Job, stream: torch.cuda.Stream) -> None:
+        self.job, self.stream = job, stream
         self.waiting: deque[torch.cuda.Event] = deque()
 
     def free(self) -> bool:
@@ -71,7 +104,7 @@ class _Job:
         """Take a step; tell whether there was one."""
         with torch.cuda.stream(self.stream):
             try:
-                next(self.steps)
+                next(self.job.steps)
             except StopIteration:
                 return False
             event = torch.cuda.Event()

@@ -29,7 +29,7 @@ import torch
 from accelerate import Accelerator
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoModelForSequenceClassification, TrainerCallback
+from transformers import AutoModelForSequenceClassification, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
 from understill.data.batch import Batches
@@ -214,6 +214,27 @@ class Ours:
     def variant(self, name: str) -> Variant:
         """Return this loop as a variant; the fast path records each size of a batch on its second appearance."""
         return Variant(name, self, warm_ups=6 if self.fast else 1)
+
+
+def trainer_arguments(folder: Path, device: str, batch: int, rate: float, **flags: Any) -> TrainingArguments:
+    """Return what a Trainer is told: one epoch, nothing logged, saved or scored."""
+    return TrainingArguments(
+        output_dir=str(folder / "trainer"),
+        per_device_train_batch_size=batch,
+        num_train_epochs=1,
+        learning_rate=rate,
+        weight_decay=0.01,
+        warmup_steps=0.1,
+        optim="adamw_torch_fused",
+        bf16=device == "cuda",
+        use_cpu=device == "cpu",
+        logging_strategy="no",
+        save_strategy="no",
+        eval_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        **flags,
+    )
 
 
 class StepClock(TrainerCallback):

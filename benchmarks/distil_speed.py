@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
-from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+from transformers import DataCollatorWithPadding, Trainer
 
 from _side_by_side import (
     ENDLESS,
@@ -49,6 +49,7 @@ from _side_by_side import (
     some,
     take_turns,
     their_model,
+    trainer_arguments,
     write,
 )
 from understill.data.batch import Batches, Stream, sizes_on
@@ -158,19 +159,7 @@ class Bench:
 
         def run() -> tuple[int, float]:
             clock = StepClock(self.device)
-            arguments = TrainingArguments(
-                output_dir=str(self.folder / "trainer"),
-                per_device_train_batch_size=self.options.batch,
-                num_train_epochs=1,
-                learning_rate=RATE,
-                optim="adamw_torch_fused",
-                bf16=self.device == "cuda",
-                use_cpu=self.device == "cpu",
-                logging_strategy="no",
-                save_strategy="no",
-                report_to="none",
-                disable_tqdm=True,
-            )
+            arguments = trainer_arguments(self.folder, self.device, self.options.batch, RATE)
             with quiet():
                 Distiller(student, arguments, data_collator=collator, train_dataset=data, callbacks=[clock]).train()
             return len(data), clock.seconds

@@ -40,6 +40,7 @@ from _side_by_side import (
     some,
     take_turns,
     their_model,
+    trainer_arguments,
     write,
 )
 from understill.data.batch import Batches, Stream, sizes_on
@@ -107,23 +108,7 @@ def trainer(setting: Setting, rows: Rows, options: argparse.Namespace, folder: P
 
     def run() -> tuple[int, float]:
         clock = StepClock(options.device)
-        arguments = TrainingArguments(
-            output_dir=str(folder / "trainer"),
-            per_device_train_batch_size=setting.batch,
-            num_train_epochs=1,
-            learning_rate=RATE,
-            weight_decay=0.01,
-            warmup_steps=0.1,
-            optim="adamw_torch_fused",
-            bf16=options.device == "cuda",
-            use_cpu=options.device == "cpu",
-            logging_strategy="no",
-            save_strategy="no",
-            eval_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            **flags,
-        )
+        arguments = trainer_arguments(folder, options.device, setting.batch, RATE, **flags)
         with quiet():
             Trainer(model, arguments, data_collator=collator, train_dataset=data, callbacks=[clock]).train()
         return len(data), clock.seconds

@@ -210,9 +210,9 @@ def test_a_float16_table_reproduces_training_within_rounding(distil: Callable[..
     half, full = (weights(run.models[-1].folder) for run in runs)
     assert not same(half, full)
     for name, value in full.items():
-        # Six steps of 1e-3 may move a weight by 6e-3; rounded targets must move it far less.
-        difference = (half[name] - value).abs()
-        assert difference.max() < 1e-3 and difference.mean() < 2e-5, name
+        # Six steps of 1e-3 may move a weight by 6e-3; rounded targets must move most far less. Single ones may go the
+        # whole way: Adam makes full steps of gradients that are nothing but rounding, whichever sign they have.
+        assert (half[name] - value).abs().mean() < 1e-4, name
 
 
 def test_a_student_that_was_stopped_goes_on_to_the_same_bits(

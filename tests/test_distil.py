@@ -18,7 +18,7 @@ from understill import pipeline
 from understill.data import demo
 from understill.errors import UserError
 from understill.events import Labelling, Teaching
-from understill.models.encoder import load_tokenizer
+from understill.models.encoder import load_encoder, load_tokenizer
 from understill.models.folder import load_model
 from understill.pipeline.labelling import faculties, join_targets
 from understill.pipeline.plan import ModelPlan, Plan
@@ -209,10 +209,12 @@ def test_a_float16_table_reproduces_training_within_rounding(distil: Callable[..
     ]
     half, full = (weights(run.models[-1].folder) for run in runs)
     assert not same(half, full)
-    for name, value in full.items():
-        # Six steps of 1e-3 may move a weight by 6e-3; rounded targets must move most far less. Single ones may go the
-        # whole way: Adam makes full steps of gradients that are nothing but rounding, whichever sign they have.
-        assert (half[name] - value).abs().mean() < 1e-4, name
+    start = weights_of(load_encoder(distil().encoder))
+    # Of all weights together: Adam makes full steps even of gradients that are nothing but rounding, whichever sign
+    # they have, so that single weights may go the whole way.
+    apart = sum(float((half[f"encoder.{name}"] - full[f"encoder.{name}"]).square().sum()) for name in start)
+    moved = sum(float((full[f"encoder.{name}"] - value).square().sum()) for name, value in start.items())
+    assert (apart / moved) ** 0.5 < 0.02
 
 
 def test_a_student_that_was_stopped_goes_on_to_the_same_bits(

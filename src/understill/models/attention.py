@@ -92,11 +92,7 @@ def _own(
     return attention.forward(q, k, v, starts, seed, longest, dropout, scale)
 
 
-@_own.register_fake
-def _own_shape(
-    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, seed: Tensor, longest: int, dropout: float, scale: float
-) -> Tensor:
-    return q.new_empty(q.shape)
+_own.register_fake(lambda q, *_: q.new_empty(q.shape))
 
 
 @torch.library.custom_op("understill::packed_attention_backward", mutates_args=())
@@ -117,19 +113,7 @@ def _own_back(
     return attention.backward(grad, q, k, v, starts, seed, longest, dropout, scale)
 
 
-@_own_back.register_fake
-def _own_back_shape(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    starts: Tensor,
-    seed: Tensor,
-    longest: int,
-    dropout: float,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), q.new_empty(q.shape), q.new_empty(q.shape)
+_own_back.register_fake(lambda grad, q, *_: tuple(q.new_empty(q.shape) for _ in range(3)))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

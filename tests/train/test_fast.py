@@ -551,11 +551,15 @@ def test_on_a_gpu_recorded_steps_go_where_the_plain_loop_goes(
     if long:  # then layers and loss are compiled
         monkeypatch.setattr(fast, "_LONG", 0)
         monkeypatch.setattr(fast, "_VERY_LONG", 0)
+    exact = Run(tiny, "cuda", "fp32")
+    truth = torch.stack(exact.plain())  # before the next is made: accelerate has one precision at a time
     plain, path = (Run(tiny, "cuda", "bf16") for _ in range(2))
     assert why_not(path.model, path.accelerator, path.training) == ""
-    for one, two in zip(plain.plain(), path.plain(fast=True), strict=True):
-        torch.testing.assert_close(two, one, rtol=0.05, atol=0.05)
-    assert plain.moved(path) < 0.1
+    usual, found = torch.stack(plain.plain()), torch.stack(path.plain(fast=True))
+    torch.testing.assert_close(found[0], usual[0], rtol=0.02, atol=0.02)
+    # Rounding to bfloat16 leads the plain loop away from what is exact; the path may stray as far, not much further.
+    assert (found - truth).norm() < 2 * (usual - truth).norm() + 0.01 * truth.norm()
+    assert exact.moved(path) < 2 * exact.moved(plain) + 0.01
     path.trouble.check([task.name for task in TASKS], path.training)
 
 

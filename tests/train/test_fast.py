@@ -39,6 +39,7 @@ from understill.train.optim import make_optimizer, rate_factor
 from understill.train.trouble import Trouble
 
 TOTAL = 8
+each_optimizer = pytest.mark.parametrize("optimizer", ["adamw", "adamax"])
 Replayed = dict[tuple[Any, ...], int]  # by size: tokens, longest row, and what else a step is recorded for
 
 
@@ -141,7 +142,7 @@ class Run:
 # The path without a GPU ----------------------------------------------------------------------------------------------
 
 
-class TorchAdamW:
+class TorchAdam:
     """In place of the kernel: reads gradients from their addresses as it does, and updates as torch writes it down."""
 
     def __init__(
@@ -152,9 +153,10 @@ class TorchAdamW:
         betas: tuple[float, float],
         eps: float,
         clip: float | None,
+        adamax: bool,
     ) -> None:
         self.slots, self.schedule, self.betas, self.eps, self.clip = slots, schedule, betas, eps, clip
-        self.counts = counts
+        self.counts, self.adamax = counts, adamax
 
     def table(self) -> Tensor:
         return torch.zeros(len(self.slots), dtype=torch.int64)
@@ -175,34 +177,39 @@ class TorchAdamW:
         scale = 1.0 if self.clip is None else (self.clip / (norm + 1e-6)).clamp(max=1.0)
         for number, slot, grad in self.grads(table):
             _, correction, root, _ = self.schedule[int(self.counts[number]) - 1]
-            rate = slot.rate * factor
-            slot.first.lerp_(grad * scale, 1 - self.betas[0])
-            slot.second.mul_(self.betas[1]).add_((grad * scale).square(), alpha=1 - self.betas[1])
-            slot.weight.mul_(1 - rate * slot.decay)
-            slot.weight.sub_(rate / correction * slot.first / (slot.second.sqrt() / root + self.eps))
+            rate, grad = slot.rate * factor, grad * scale
+            slot.second.mul_(self.betas[1])
+            if self.adamax:
+                grad = grad + slot.decay * slot.weight
+                divisor = torch.maximum(slot.second, grad.abs() + self.eps, out=slot.second)
+            else:
+                slot.weight.mul_(1 - rate * slot.decay)
+                divisor = slot.second.addcmul_(grad, grad, value=1 - self.betas[1]).sqrt() / root + self.eps
+            slot.first.lerp_(grad, 1 - self.betas[0])
+            slot.weight.sub_(rate / correction * slot.first / divisor)
             if slot.copy is not None:
                 slot.copy.copy_(slot.weight)
 
 
 @pytest.fixture(scope="module")
-def adamw() -> ModuleType:
+def adam() -> ModuleType:
     """The kernel's module as it is read where Triton is missing: its kernels cannot run."""
     triton, language = ModuleType("triton"), ModuleType("triton.language")
     triton.jit, triton.language = lambda function: function, language  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "triton", triton)
         patch.setitem(sys.modules, "triton.language", language)
-        spec = importlib.util.spec_from_file_location("adamw", Path(kernels.__path__[0]) / "adamw.py")
+        spec = importlib.util.spec_from_file_location("adam", Path(kernels.__path__[0]) / "adam.py")
         assert spec and spec.loader
         module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, "adamw", module)
+        patch.setitem(sys.modules, "adam", module)
         spec.loader.exec_module(module)
-    module.AdamW = TorchAdamW  # type: ignore[attr-defined]
+    module.Adam = TorchAdam  # type: ignore[attr-defined]
     return module
 
 
 @pytest.fixture
-def without_gpu(adamw: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Replayed:
+def without_gpu(adam: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Replayed:
     """Let the path run on a CPU, where a recorded step is just taken again; says how often each size was replayed."""
     replayed: Replayed = {}
     generator = SimpleNamespace(clone_state=torch.Generator, graphsafe_set_state=lambda _: None)
@@ -218,7 +225,7 @@ def without_gpu(adamw: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Replayed:
 
         return SimpleNamespace(graph=SimpleNamespace(replay=replay))
 
-    monkeypatch.setitem(sys.modules, "understill.kernels.adamw", adamw)
+    monkeypatch.setitem(sys.modules, "understill.kernels.adam", adam)
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(torch.cuda, "default_generators", [generator])
@@ -248,6 +255,8 @@ def assert_alike(one: Run, two: Run) -> None:
         {"clip": None, "reduction": "mean"},
         {"clip": 0.05, "betas": (0.5, 0.9)},
         {"schedule": "constant", "warmup": 0.0, "layer_decay": 1.0},
+        {"optimizer": "adamax"},
+        {"optimizer": "adamax", "clip": 0.05, "betas": (0.5, 0.9), "weight_decay": 0.5},
     ],
     ids=str,
 )
@@ -286,8 +295,9 @@ def test_other_architectures_take_the_steps_of_the_plain_loop_too(
 
 
 @pytest.mark.skipif(not cpu_has_bf16(), reason="bf16 crashes on this processor")
-def test_in_bf16_the_path_goes_where_the_plain_loop_goes(tiny: Path, without_gpu: Replayed) -> None:
-    plain, path = Run(tiny, precision="bf16"), Run(tiny, precision="bf16")
+@each_optimizer
+def test_in_bf16_the_path_goes_where_the_plain_loop_goes(optimizer: str, tiny: Path, without_gpu: Replayed) -> None:
+    plain, path = (Run(tiny, precision="bf16", optimizer=optimizer) for _ in range(2))
     for one, two in zip(plain.plain(), path.fast(), strict=True):
         torch.testing.assert_close(two, one, rtol=0.05, atol=0.05)
     assert plain.moved(path) < 0.1
@@ -308,11 +318,12 @@ def test_only_sizes_seen_before_are_recorded_and_each_only_once(tiny: Path, exac
     assert replayed == {size: sizes.count(size) - 1 for size in set(sizes) if sizes.count(size) > 1}
 
 
+@each_optimizer
 @pytest.mark.parametrize("stop", [1, 3, 4])  # within an epoch and at its end
 def test_a_run_that_was_interrupted_takes_the_steps_it_would_have_taken(
-    stop: int, tiny: Path, tmp_path: Path, exact: Replayed
+    stop: int, optimizer: str, tiny: Path, tmp_path: Path, exact: Replayed
 ) -> None:
-    whole, first, second = Run(tiny), Run(tiny), Run(tiny)
+    whole, first, second = (Run(tiny, optimizer=optimizer) for _ in range(3))
     losses = whole.fast()
     exact.clear()
     path = first.path()
@@ -326,21 +337,39 @@ def test_a_run_that_was_interrupted_takes_the_steps_it_would_have_taken(
     assert same(weights_of(whole.model), weights_of(second.model))
 
 
+def kept(run: Run) -> dict[str, Any]:
+    """Return what the optimiser keeps of each weight that is used: names, types, places and shapes."""
+    state, spare = run.optimizer.optimizer.state, run.model.heads.spare
+    return {
+        name: {key: (value.dtype, value.device, value.shape) for key, value in state[weight].items()}
+        for name, weight in run.model.named_parameters()
+        if weight is not spare
+    }
+
+
+@each_optimizer
 @pytest.mark.parametrize("stop", [1, 4])
-def test_the_plain_loop_goes_on_where_the_fast_path_stops(stop: int, tiny: Path, exact: Replayed) -> None:
-    plain, both = Run(tiny), Run(tiny)
+def test_the_plain_loop_goes_on_where_the_fast_path_stops(
+    stop: int, optimizer: str, tiny: Path, exact: Replayed
+) -> None:
+    plain, both = Run(tiny, optimizer=optimizer), Run(tiny, optimizer=optimizer)
     plain.plain()
     both.fast(stop=stop)
     counts = [state["step"] for state in both.optimizer.optimizer.state.values()]
+    assert kept(both) == kept(plain)
     assert {float(count) for count in counts} == {0, stop}, "one weight is never used"
-    assert len({count.data_ptr() for count in counts}) == len(counts), "each weight counts its own steps"
+    places = {count.untyped_storage().data_ptr() for count in counts}
+    assert len(places) == len(counts), "each weight counts its own steps"
     both.plain(stop)
     assert_alike(plain, both)
 
 
+@each_optimizer
 @pytest.mark.parametrize("stop", [1, 4])
-def test_the_fast_path_goes_on_where_the_plain_loop_stopped(stop: int, tiny: Path, exact: Replayed) -> None:
-    plain, both = Run(tiny), Run(tiny)
+def test_the_fast_path_goes_on_where_the_plain_loop_stopped(
+    stop: int, optimizer: str, tiny: Path, exact: Replayed
+) -> None:
+    plain, both = Run(tiny, optimizer=optimizer), Run(tiny, optimizer=optimizer)
     plain.plain()
     both.plain(stop=stop)
     both.fast(stop)
@@ -482,7 +511,8 @@ def test_everything_that_keeps_a_model_from_the_fast_path_is_said(
     assert reason(micro_batch=16) == "", "a batch in one piece is whole"
     assert reason(torch.device("cpu")) == "there is no CUDA device"
     assert reason(precision="no") == reason(precision="fp16") == "the precision is not bf16"
-    assert reason(optimizer="adamax") == "the optimiser is adamax, not adamw"
+    assert reason(optimizer="adamax") == ""
+    assert reason(optimizer="adadelta") == "the optimiser is adadelta, not adamw or adamax"
     assert reason(micro_batch=4) == "training.micro_batch is set"
     assert "albert encoder cannot read packed rows" in reason(of=some_model(tiny_of("albert")))
     monkeypatch.setattr(kernels, "fault", lambda: "there is no compiler")
@@ -490,8 +520,8 @@ def test_everything_that_keeps_a_model_from_the_fast_path_is_said(
 
 
 def test_kernels_that_cannot_be_used_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "understill.kernels.adamw", None)
-    monkeypatch.delattr(kernels, "adamw", raising=False)
+    monkeypatch.setitem(sys.modules, "understill.kernels.adam", None)
+    monkeypatch.delattr(kernels, "adam", raising=False)
     assert kernels.fault.__wrapped__().startswith("Triton does not work here: ")
 
 
@@ -524,11 +554,11 @@ def test_on_a_processor_fast_is_the_plain_loop(tiny: Path, caplog: pytest.LogCap
     betas=st.tuples(st.floats(0.1, 0.99), st.floats(0.5, 0.9999)),
 )
 def test_the_schedule_holds_what_each_step_needs(
-    adamw: ModuleType, total: int, warmup: float, schedule: Any, betas: tuple[float, float]
+    adam: ModuleType, total: int, warmup: float, schedule: Any, betas: tuple[float, float]
 ) -> None:
     settings = Training(warmup=warmup, schedule=schedule, betas=betas)
     factors = [rate_factor(number, total, settings) for number in range(total)]
-    table = adamw.schedule_of(factors, [number / total for number in range(total)], betas)
+    table = adam.schedule_of(factors, [number / total for number in range(total)], betas)
     assert table.shape == (total, 4) and table.dtype == torch.float32 and table.is_contiguous()
     done = np.arange(1, total + 1)
     expected = [factors, 1 - betas[0] ** done, np.sqrt(1 - betas[1] ** done), (done - 1) / total]
@@ -544,16 +574,17 @@ def has_everything() -> bool:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not has_everything(), reason="needs a CUDA device and Triton")
+@each_optimizer
 @pytest.mark.parametrize("long", [False, True])
 def test_on_a_gpu_recorded_steps_go_where_the_plain_loop_goes(
-    long: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    long: bool, optimizer: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if long:  # then layers and loss are compiled
         monkeypatch.setattr(fast, "_LONG", 0)
         monkeypatch.setattr(fast, "_VERY_LONG", 0)
-    exact = Run(tiny, "cuda", "fp32")
+    exact = Run(tiny, "cuda", "fp32", optimizer=optimizer)
     truth = torch.stack(exact.plain())  # before the next is made: accelerate has one precision at a time
-    plain, path = (Run(tiny, "cuda", "bf16") for _ in range(2))
+    plain, path = (Run(tiny, "cuda", "bf16", optimizer=optimizer) for _ in range(2))
     assert why_not(path.model, path.accelerator, path.training) == ""
     usual, found = torch.stack(plain.plain()), torch.stack(path.plain(fast=True))
     torch.testing.assert_close(found[0], usual[0], rtol=0.02, atol=0.02)
@@ -575,3 +606,13 @@ def test_on_a_gpu_an_interrupted_run_goes_on_as_it_would_have(tiny: Path, tmp_pa
     load_checkpoint(tmp_path, second.model, second.optimizer.optimizer, ())
     second.fast(4)
     assert whole.moved(second) < 0.01
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_everything(), reason="needs a CUDA device and Triton")
+@each_optimizer
+def test_on_a_gpu_torch_gets_its_optimiser_back_as_it_keeps_it(optimizer: str, tiny: Path) -> None:
+    plain, path = (Run(tiny, "cuda", "bf16", optimizer=optimizer) for _ in range(2))
+    plain.plain(stop=1)
+    path.fast(stop=1)
+    assert kept(path) == kept(plain)

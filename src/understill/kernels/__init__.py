@@ -9,9 +9,9 @@ from functools import cache
 def fault() -> str:
     """Say why the kernels cannot be used here; nothing where they can. The first call compiles one to see."""
     try:
-        from understill.kernels import adamw
+        from understill.kernels import adam
 
-        adamw.attempt()
+        adam.attempt()
     except Exception as error:  # Triton needs a compiler and Python's header files, and says so in many ways
         return f"Triton does not work here: {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
     return ""

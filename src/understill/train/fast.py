@@ -32,8 +32,10 @@ from understill.train.optim import rate_factor
 from understill.train.trouble import Trouble
 
 if TYPE_CHECKING:
-    from understill.kernels.adamw import Slot
+    from understill.kernels.adam import Slot
 
+#: The optimisers that the kernel knows, and what torch calls the second moment of each.
+_SECOND = {"adamw": "exp_avg_sq", "adamax": "exp_inf"}
 #: Share of the free memory that rows may take on the device.
 _SHARE = 0.25
 #: Steps from which on compiling is worth the seconds it takes: of the layers, which all models of a kind share, and of
@@ -47,10 +49,12 @@ def why_not(model: MultiTaskModel, accelerator: Accelerator, training: Training)
         return "there is no CUDA device"
     if accelerator.mixed_precision != "bf16":
         return "the precision is not bf16"
-    if training.optimizer != "adamw":
-        return f"the optimiser is {training.optimizer}, not adamw"
+    if training.optimizer not in _SECOND:
+        return f"the optimiser is {training.optimizer}, not {' or '.join(_SECOND)}"
     if training.micro_batch and training.micro_batch < training.batch:
         return "training.micro_batch is set"
+    if any(task.kind == "ranking" for task in model.tasks):
+        return "ranking tasks are trained by the plain loop"
     if not model.encoder.packable:
         return f"a {model.encoder.config.model_type} encoder cannot read packed rows"
     if fault := kernels.fault():
@@ -89,7 +93,7 @@ class FastSteps:
         start: int,
         total: int,
     ) -> None:
-        from understill.kernels.adamw import AdamW, schedule_of
+        from understill.kernels.adam import Adam, schedule_of
 
         self.objective, self.batches, self.optimizer, self.trouble = objective, batches, optimizer, trouble
         self.device = next(model.parameters()).device
@@ -111,10 +115,12 @@ class FastSteps:
         self.units = torch.zeros(batches.steps_per_epoch, batches.batch, dtype=torch.int64, device=self.device)
         self.stretch = Stretch(0, 0, np.empty(0))
         self.leaves = _leaves(model, self.work)
-        slots = _slots(self.leaves, optimizer)
+        second = _SECOND[training.optimizer]
+        slots = _slots(self.leaves, optimizer, second)
         taken = [float(optimizer.state[weight].get("step", 0.0)) for weight, _, _ in self.leaves]
         self.updates = torch.tensor(taken, device=self.device)  # of each weight
-        self.adamw = AdamW(slots, self.updates, self.schedule, training.betas, training.eps, training.clip)
+        adamax = training.optimizer == "adamax"
+        self.adam = Adam(slots, self.updates, self.schedule, training.betas, training.eps, training.clip, adamax)
         shape = (3, len(objective.tasks))
         self.parts, self.counts = (torch.zeros(shape, device=self.device) for _ in range(2))
         self.recorded: dict[_Size, _Recorded | None] = {}
@@ -123,7 +129,8 @@ class FastSteps:
         self.generator = torch.cuda.default_generators[self.device.index or 0].clone_state()
         # Last of all: were there no memory for something above, torch's optimiser would be as it was.
         for number, ((weight, _, _), slot) in enumerate(zip(self.leaves, slots, strict=True)):
-            optimizer.state[weight].update(exp_avg=slot.first, exp_avg_sq=slot.second, step=self.updates[number])
+            state = {"exp_avg": slot.first, second: slot.second, "step": self.updates[number]}
+            optimizer.state[weight].update(state)
 
     def take(self, number: int, seed: int, *, first: bool) -> tuple[Tensor, Tensor]:
         """Take a step; return its loss parts and counts, which hold until the next one."""
@@ -152,22 +159,23 @@ class FastSteps:
 
     def release(self) -> None:
         """Hand the optimiser back to torch, where each weight counts its own steps."""
-        for weight, _, _ in self.leaves:
-            state = self.optimizer.state[weight]
-            state["step"] = state["step"].clone()
+        # Only fused optimisers count on the device; the others would wait for it once for each weight.
+        counts = self.updates if self.optimizer.defaults.get("fused") else self.updates.cpu()
+        for (weight, _, _), count in zip(self.leaves, counts, strict=True):
+            self.optimizer.state[weight]["step"] = count.clone()
         self._forget()  # what a step that failed half-way has left
 
     def close(self) -> None:
         """Give the memory back."""
         self.recorded.clear()
-        del self.work, self.rows, self.leaves, self.adamw
+        del self.work, self.rows, self.leaves, self.adam
         gc.collect()  # compiled layers refer to themselves
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _record(self, size: _Size) -> _Recorded:
         self._prepare()
-        graph, places = torch.cuda.CUDAGraph(), self.adamw.table()
+        graph, places = torch.cuda.CUDAGraph(), self.adam.table()
         # As torch.cuda.graph does, without collecting garbage each time.
         torch.cuda.synchronize(self.device)
         own = torch.cuda.current_stream(self.device)
@@ -208,9 +216,9 @@ class FastSteps:
         found = torch.tensor([0 if leaf.grad is None else leaf.grad.data_ptr() for _, leaf, _ in self.leaves])
         if places is None:
             places = found.to(self.device)
-        norm = self.adamw.norm(places)
+        norm = self.adam.norm(places)
         self.trouble.look(self.number[0] + 1, loss.parts[0], norm)
-        self.adamw.update(places, self.number, norm)
+        self.adam.update(places, self.number, norm)
         self.parts.copy_(loss.parts)
         self.counts.copy_(loss.counts)
         for counter in (self.number, self.cursor):
@@ -285,9 +293,9 @@ def _leaves(model: MultiTaskModel, work: MultiTaskModel) -> list[_Leaf]:
     return [(weight, leaf, leaf is not weight) for weight, leaf in pairs]
 
 
-def _slots(leaves: list[_Leaf], optimizer: torch.optim.Optimizer) -> list[Slot]:
+def _slots(leaves: list[_Leaf], optimizer: torch.optim.Optimizer, second_key: str) -> list[Slot]:
     """Return what the optimiser's kernel needs; its moments are those of torch's optimiser where it has some."""
-    from understill.kernels.adamw import Slot
+    from understill.kernels.adam import Slot
 
     groups = {id(each): group for group in optimizer.param_groups for each in group["params"]}
     slots = []
@@ -295,7 +303,7 @@ def _slots(leaves: list[_Leaf], optimizer: torch.optim.Optimizer) -> list[Slot]:
         state, group = optimizer.state.get(weight, {}), groups[id(weight)]
         first, second = (
             state[key] if key in state else torch.zeros_like(weight, memory_format=torch.preserve_format)
-            for key in ("exp_avg", "exp_avg_sq")
+            for key in ("exp_avg", second_key)
         )
         copied = leaf.data if low else None
         slots.append(Slot(weight.data, first, second, copied, group["base_lr"], group["weight_decay"]))

@@ -1,4 +1,4 @@
-"""AdamW over all parameters of a model in one kernel, with the norm of the gradient in another.
+"""AdamW or Adamax over all parameters of a model in one kernel, with the norm of the gradient in another.
 
 The tables hold addresses, so parameters of any number, size, rate and decay take one launch. Weights that are used in
 bfloat16 have a copy in that type: its gradient is read as it is, and the copy is written together with the weight.
@@ -22,8 +22,8 @@ class Slot(NamedTuple):
     """One parameter: what is updated and how."""
 
     weight: Tensor  # float32
-    first: Tensor  # the moments
-    second: Tensor
+    first: Tensor  # the mean of its gradients
+    second: Tensor  # the mean of their squares, or in Adamax their largest size
     copy: Tensor | None  # the same weight in bfloat16, from which its gradient comes
     rate: float
     decay: float
@@ -78,17 +78,25 @@ def _squares(grads_, copies_, sizes_, which_, offsets_, out_, BLOCK: tl.constexp
 @triton.jit
 def _change(
     weight, first, second, copy, place, cells, size, rate, decay, correction1, correction2, factor, beta1, beta2, eps,
-    WHOLE: tl.constexpr,
+    ADAMAX: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Update the values of one block."""
     grad = _gradient(place, copy, cells, size, WHOLE) * factor
+    value = _load(weight, cells, size, tl.float32, WHOLE)
     mean = _load(first, cells, size, tl.float32, WHOLE)
+    spread = beta2 * _load(second, cells, size, tl.float32, WHOLE)
+    if ADAMAX:
+        grad += decay * value
+        spread = tl.maximum(spread, tl.abs(grad) + eps)
+        divisor = spread
+    else:
+        value *= 1 - rate * decay
+        spread += (1 - beta2) * grad * grad
+        divisor = tl.sqrt(spread) / correction2 + eps
     mean += (grad - mean) * (1 - beta1)
-    square = beta2 * _load(second, cells, size, tl.float32, WHOLE) + (1 - beta2) * grad * grad
-    value = _load(weight, cells, size, tl.float32, WHOLE) * (1 - rate * decay)
-    value -= rate / correction1 * mean / (tl.sqrt(square) / correction2 + eps)
+    value -= rate / correction1 * mean / divisor
     _store(first, cells, size, mean, tl.float32, WHOLE)
-    _store(second, cells, size, square, tl.float32, WHOLE)
+    _store(second, cells, size, spread, tl.float32, WHOLE)
     _store(weight, cells, size, value, tl.float32, WHOLE)
     if copy != 0:
         _store(copy, cells, size, value, tl.bfloat16, WHOLE)
@@ -98,7 +106,7 @@ def _change(
 def _update(
     weights_, firsts_, seconds_, copies_, grads_, sizes_, rates_, decays_, counts_, which_, offsets_,
     schedule_, step_, norm_,
-    clip, beta1, beta2, eps, CLIP: tl.constexpr, BLOCK: tl.constexpr,
+    clip, beta1, beta2, eps, ADAMAX: tl.constexpr, CLIP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     which = tl.load(which_ + block)
@@ -118,16 +126,16 @@ def _update(
         if offset + BLOCK <= size:
             _change(
                 weight, first, second, copy, place, cells, size, rate, decay, correction1, correction2, factor,
-                beta1, beta2, eps, True,
+                beta1, beta2, eps, ADAMAX, True,
             )  # fmt: skip
         else:
             _change(
                 weight, first, second, copy, place, cells, size, rate, decay, correction1, correction2, factor,
-                beta1, beta2, eps, False,
+                beta1, beta2, eps, ADAMAX, False,
             )  # fmt: skip
 
 
-class AdamW:
+class Adam:
     """The update of a fixed list of parameters; where their gradients lie is said by a table."""
 
     def __init__(
@@ -138,9 +146,11 @@ class AdamW:
         betas: tuple[float, float],
         eps: float,
         clip: float | None,
+        adamax: bool,
     ) -> None:
         device = schedule.device
         self.slots, self.schedule, self.betas, self.eps, self.clip = tuple(slots), schedule, betas, eps, clip
+        self.adamax = adamax  # else AdamW
         self.counts = counts  # float32 [slots], how often each was updated; counted up here
 
         def addresses(tensors: Sequence[Tensor | None]) -> Tensor:
@@ -190,6 +200,7 @@ class AdamW:
             self.clip or 0.0,
             *self.betas,
             self.eps,
+            ADAMAX=self.adamax,
             CLIP=self.clip is not None,
             BLOCK=_BLOCK,
         )
@@ -211,7 +222,7 @@ def attempt() -> None:
     """Compile and run the smaller kernel once on one value."""
     value = torch.ones(1, device="cuda")
     slot = Slot(value, value, value, None, 0.0, 0.0)
-    once = AdamW([slot], value, torch.zeros(1, 4, device="cuda"), (0.9, 0.999), 1e-6, None)
+    once = Adam([slot], value, torch.zeros(1, 4, device="cuda"), (0.9, 0.999), 1e-6, None, adamax=False)
     places = once.table()
     places.fill_(value.data_ptr())
     if once.norm(places).item() != 1:

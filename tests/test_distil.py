@@ -426,7 +426,9 @@ def test_a_student_can_be_cut_out_of_its_teacher_and_finetuned_afterwards(distil
     run = pipeline.run(recipe)
     folders = {model.name: model.folder for model in run.models}
     assert list(folders) == [
-        "large", "baseline", "student", "finetuned-mood", "finetuned-follows", "finetuned-similar",
+        "large",
+        "baseline", "baseline-finetuned-mood", "baseline-finetuned-follows", "baseline-finetuned-similar",
+        "student", "finetuned-mood", "finetuned-follows", "finetuned-similar",
     ]  # fmt: skip
     large, student, tuned = (weights(folders[name]) for name in ("large", "student", "finetuned-follows"))
     word = "encoder.network.embeddings.word_embeddings.weight"

@@ -15,6 +15,8 @@ import yaml
 
 from understill import pipeline
 from understill.cli import app
+from understill.data.groups import queries
+from understill.data.load import load_tasks
 from understill.data.sketch import sketch_recipe
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.section import Every, Section
@@ -168,6 +170,18 @@ def test_the_page_on_own_data_does_what_it_says(tmp_path: Path, tiny: Path, monk
     assert eval(last, there) in TROUBLES
     answers = there["model"].predict(["I was charged twice"], ["my account is locked"])
     assert {"yes", "no"} == set(answers["duplicate"][0].probabilities)
+
+
+def test_the_pages_ranking_loads_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = blocks(OWN)
+    (table,) = [block for block in page if block.body.startswith("question,answer,right")]
+    recipe = next(block for block in page if block.line > table.line and block.language == "yaml")
+    for name in ("faq.csv", "faq_dev.csv"):
+        Path(name).write_text(table.body, encoding="utf-8")
+    loaded = load_tasks(make_recipe(yaml.safe_load(recipe.body)), tmp_path / "cache")["answer"]
+    assert (loaded.task.kind, loaded.task.labels) == ("ranking", ("no", "yes"))
+    assert queries(loaded.splits["train"]) == (2, 2)
 
 
 # The page on the recipe ----------------------------------------------------------------------------------------------

@@ -175,7 +175,16 @@ def test_all_errors_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> Non
         ({"kind": "regression", "labels": ["a", "b"]}, "labels: a regression task has scores, not labels"),
         ({"range": [0, 5]}, "range: range is for scores"),
         ({"kind": "regression", "range": [5, 5]}, "range: nothing lies between 5 and 5"),
-        ({"kind": "ranking"}, "kind: ranking tasks cannot be trained yet"),
+        ({"kind": "ranking"}, "text: a ranking task has two texts → name the columns of query and candidate"),
+        ({"kind": "ranking", "text": ["a", "b"], "labels": [0, 1, 2]}, "labels: candidates are wrong or right"),
+        ({"kind": "ranking", "text": ["a", "b"], "symmetric": True}, "symmetric: a query and its candidate do not"),
+        ({"kind": "ranking", "text": ["a", "b"], "group": "a"}, "group: rows with the same first text belong together"),
+        ({"kind": "ranking", "text": ["a", "b"], "group": "b"}, 'group: the column "b" is used twice'),
+        ({"kind": "ranking", "text": ["a", "b"], "group": "queue"}, 'group: the column "queue" is used twice'),
+        ({"kind": "ranking", "text": ["a", "b"], "metrics": "f1"}, 'metrics: "f1" is no metric for ranking'),
+        ({"kind": "ranking", "text": ["a", "b"], "candidates": 1}, "candidates: 1 is not allowed → write 2 or more"),
+        ({"group": "id"}, "group: only ranking tasks have this → leave it out, or set kind: ranking"),
+        ({"candidates": 3}, "candidates: only ranking tasks have this"),
         ({"labels": ["a", "b", "a"]}, 'labels: "a" is named twice'),
         ({"labels": [["a"], "b"]}, "labels: a list is no label"),
         ({"labels": [None, "b"]}, "labels: nothing is no label"),
@@ -197,6 +206,11 @@ def test_settings_that_contradict_each_other_are_refused_before_any_data_is_read
 ) -> None:
     (problem,) = of_task(**changes)
     assert problem.startswith(f"tasks.mine.{found}")
+
+
+def test_a_task_without_texts_may_contradict_itself_too() -> None:
+    (problem,) = problems({"tasks": {"answer": {"kind": "ranking", "label": "right", "group": "right"}}})
+    assert problem.startswith('tasks.answer.group: the column "right" is used twice')
 
 
 def test_what_a_task_lacks_is_said_in_one_sentence() -> None:

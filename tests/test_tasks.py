@@ -82,6 +82,9 @@ def test_what_is_not_said_has_a_default() -> None:
     assert replace(task, labels=("calm", "upset")).outputs == 2
     scored = Task("alike", "regression", ("a", "b"), None)
     assert (scored.metrics, scored.outputs, scored.pair) == (("pearson_spearman",), 1, True)
+    ranked = Task("best", "ranking", ("query", "candidate"), "label", ("0", "1"))
+    assert (ranked.metrics, ranked.outputs, ranked.columns) == (("precision_at_1",), 1, ("query", "candidate"))
+    assert replace(ranked, group="id").columns == ("query", "candidate", "id")
     with pytest.raises(FrozenInstanceError):
         task.name = "other"  # type: ignore[misc]
 
@@ -104,6 +107,7 @@ def tasks(draw: st.DrawFn) -> Task:
         metrics=tuple(draw(st.lists(st.sampled_from(METRICS[kind]), unique=True))),
         symmetric=draw(st.booleans()),
         head=draw(st.just("") | WORDS),
+        group=draw(st.none() | WORDS) if kind == "ranking" else None,
     )
 
 
@@ -112,3 +116,20 @@ def test_a_task_survives_being_written_as_json(task: Task) -> None:
     again = Task.from_dict(json.loads(json.dumps(task.to_dict())))
     assert again == task
     assert hash(again) == hash(task)  # tuples all the way, not lists
+
+
+def test_tasks_are_written_and_read_as_before_there_was_ranking() -> None:
+    values = {
+        "name": "mood",
+        "kind": "classification",
+        "text": ["message"],
+        "label": "label",
+        "labels": ["calm", "upset"],
+        "range": None,
+        "metrics": ["accuracy"],
+        "symmetric": False,
+        "head": "mood",
+    }
+    task = Task.from_dict(values)
+    assert task == Task("mood", "classification", ("message",), "label", ("calm", "upset"))
+    assert task.to_dict() == values  # fingerprints are made of it

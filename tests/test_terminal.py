@@ -14,7 +14,7 @@ from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
 from understill.estimate import Estimate
 from understill.evaluate.predictor import Answer
-from understill.events import Examined, Reading, Scored, Teaching, Tokenising, Waiting
+from understill.events import Chosen, Examined, Reading, Scored, Teaching, Tokenising, Waiting
 from understill.models.assets import AssetStatus
 from understill.pipeline import ModelPlan, Plan, Run, TrainedModel
 from understill.pipeline.plan import Start
@@ -112,11 +112,37 @@ def trained(name: str, **scores: float) -> TrainedModel:
 
 def test_a_run_of_single_models_shows_them_in_one_column_and_where_each_is(shown: io.StringIO) -> None:
     models = (trained("mood", accuracy=0.9, f1=0.8), trained("similar", pearson=0.5))
-    terminal.show_run(Run(Path("runs/first"), models, {"mood/dev": {"accuracy": 0.5, "f1": 0.1}}, {}, TASKS))
+    terminal.show_run(Run(Path("runs/first"), models, {"mood/dev": {"accuracy": 0.5, "f1": 0.1}}, {}, {}, TASKS))
     assert rows(shown)[-1] == ["mean", "first of each", "–", "70.0"]
     assert "single-task" in shown.getvalue()
     assert "model mood: runs/models/mood  (trained in 61 s)\n" in shown.getvalue()
     assert shown.getvalue().endswith("run folder: runs/first\n")
+
+
+def test_the_table_shows_members_their_ensemble_and_what_fine_tuning_makes_of_both(shown: io.StringIO) -> None:
+    def model(name: str, role: Any, accuracy: float) -> TrainedModel:
+        scores = {"mood/dev": {"accuracy": accuracy, "f1": 0.1}}
+        return TrainedModel(name, role, Path("runs/models") / name, scores, [], 61.0)
+
+    models = (
+        model("a", "teacher", 0.99),  # before its fine-tuning: no column
+        model("baseline", "baseline", 0.5),
+        model("baseline-finetuned-mood", "finetuned baseline", 0.6),
+        model("student", "student", 0.7),
+        model("finetuned-mood", "finetuned", 0.9),
+    )
+    one = {"mood/dev": {"accuracy": 0.8, "f1": 0.1}}
+    majority = {**one, "similar/dev": {"pearson": 0.0}}
+    terminal.show_run(Run(Path("runs/kd"), models, majority, one, {"a": one, "b": one}, TASKS))
+    text = shown.getvalue()
+    (header,) = (line for line in text.splitlines() if "majority" in line)
+    cells = [cell.strip() for cell in header.strip("┃").split("┃")]
+    assert cells[2:] == ["majority", "a", "b", "teachers", "baseline", "finetuned baseline", "student", "finetuned"]
+    assert rows(shown)[0][2:] == ["80.0", "80.0", "80.0", "80.0", "50.0", "60.0", "70.0", "90.0"]
+    assert not any(row[0] == "similar" for row in rows(shown)), "a task that no model of the table answers"
+    assert "student against the same student without teachers: +20.0 (on mood)\n" in text
+    assert "both fine-tuned on each task: +30.0 (on mood)\n" in text
+    assert "baseline-finetuned-mood: runs/models" in text and "\nfinetuned-mood: runs/models" in text
 
 
 # Texts as they are ---------------------------------------------------------------------------------------------------
@@ -183,7 +209,7 @@ def test_a_plan_says_what_would_run_and_how_long(shown: io.StringIO, tmp_path: P
     fresh, done = model("multi", "fresh"), model("old", "old")
     done.folder.mkdir()
     (done.folder / "done.json").write_text("{}", encoding="utf-8")
-    plan = Plan(recipe, data, (fresh, done))
+    plan = Plan(recipe, data, (fresh, done), (), lambda: plan)
     terminal.show_plan(plan, {"multi": Estimate(1234, 32.0, 125.0)})
     assert rows(shown)[1:] == [
         ["multi", "mood", "1,234", "2 min 05 s", "to be trained", "fresh"],
@@ -263,6 +289,7 @@ def test_a_long_line_of_progress_stays_one_line(told: io.StringIO, monkeypatch: 
         (Examined("large", "mood", 0.9123, ""), "  teacher large of mood: dev 91.2"),
         (Examined("large", "mood", 0.5, "no better"), "  teacher large of mood: dev 50.0 (weak)"),
         (Examined("file", "mood", None, ""), "  teacher file of mood: not scored"),
+        (Chosen(("a", "b"), 6), "the best of 6 candidates teach: a, b"),
         (Evaluated(3, 0.876, {}, True), "  step 3: dev mean 87.6 (best so far)"),
         (Evaluated(3, 0.876, {}, False), "  step 3: dev mean 87.6"),
         (Fitted(6, 9, 3, [], 1.0), "  stopped at step 6 of 9: the dev score no longer rises"),

@@ -171,7 +171,7 @@ def teach(
 
     with terminal.Progress() as watch:
         plan = pipeline.make_plan(loaded, watch)
-        trained = pipeline.train_some(plan, pipeline.pick_models(plan, tuple(model or ())), watch)
+        trained = pipeline.train_some(plan, tuple(model or ()), watch)
     for each in trained:
         terminal.show_scores({each.name: each.scores}, {name: task.task for name, task in plan.loaded.items()})
         terminal.say(f"model: {each.folder}")

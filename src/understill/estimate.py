@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from understill.data.batch import Rows, Stream, apportion, assemble, padded, shares, sizes_on
+from understill.data.batch import Rows, Stream, assemble, padded, sizes_on
+from understill.data.groups import grouping, teaching
+from understill.data.sampling import apportion, shares
 from understill.data.tokens import Tokens, encode
 from understill.models.encoder import load_tokenizer
 from understill.models.multitask import new_model
@@ -66,14 +68,26 @@ def _estimate(plan: Plan, model: ModelPlan) -> Estimate:
     draws = np.bincount([part.task for part in parts], everything, len(model.tasks)).astype(np.int64)
     mine = [_sample(plan, model, task.name, tokenizer) for task in model.tasks]
     # Grouping by length makes a batch about as long as its rows, so the mean length is what a step sees.
-    length = float(np.average([tokens.lengths.mean() for tokens in mine], weights=draws))
+    many = np.array([_rows_of_a_unit(plan, task.name) for task in model.tasks])
+    length = float(np.average([tokens.lengths.mean() for tokens in mine], weights=draws * many))
     longest = max(max_length(recipe, model.settings, task.name) for task in model.tasks)
     size = padded(int(np.ceil(length)), sizes_on(pick_device(recipe.machine), longest))
     piece = min(training.micro_batch or training.batch, training.batch)
     task = np.repeat(np.arange(len(mine)), apportion(draws.astype(np.float64), max(piece, len(mine))))[:piece]
+    task = np.repeat(task, many[task])
     row = np.array([number % len(mine[each]) for number, each in enumerate(task)])
-    seconds = _step_seconds(plan, model, mine, Rows(task, np.zeros_like(task), row, size))
+    seconds = _step_seconds(plan, model, mine, Rows(task, np.zeros_like(task), row, size, np.arange(len(row))))
     return Estimate(steps, float(size), seconds * training.batch / piece * steps)
+
+
+def _rows_of_a_unit(plan: Plan, name: str) -> int:
+    """Return about how many rows are drawn together: in a ranking, the candidates of a query."""
+    data = plan.loaded[name].splits["train"]
+    groups = grouping(data)
+    if groups is None:
+        return 1
+    sizes = np.unique(groups[teaching(data, groups)], return_counts=True)[1]
+    return round(float(np.minimum(sizes, plan.recipe.tasks[name].candidates or sizes.max()).mean()))
 
 
 def _encoder(model: ModelPlan) -> tuple[str, str]:

@@ -58,6 +58,14 @@ class Examined:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """The best candidates go on to teach."""
+
+    teachers: tuple[str, ...]
+    candidates: int
+
+
+@dataclass(frozen=True)
 class Labelling:
     """A teacher answers the rows of a split."""
 
@@ -75,7 +83,20 @@ class Scored:
     scores: Scores
 
 
-Event = Reading | Tokenising | Teaching | Turn | Waiting | Examined | Labelling | Scored | Report | Evaluated | Fitted
+Event = (
+    Reading
+    | Tokenising
+    | Teaching
+    | Turn
+    | Waiting
+    | Examined
+    | Chosen
+    | Labelling
+    | Scored
+    | Report
+    | Evaluated
+    | Fitted
+)
 Watch = Callable[[Event], None]
 
 

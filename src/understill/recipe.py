@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from understill.errors import RecipeError, UserError, nearest
+from understill.grid import combinations
 from understill.mistakes import explain, section_at, shown
 from understill.schema import (
     DataSpec,
@@ -83,7 +84,12 @@ class Recipe(Section):
     def _one_teacher(cls, value: Any) -> Any:
         if value is not None and not isinstance(value, (list, tuple, dict)):
             raise ValueError(f"{shown(value)} is no list of teachers → write, for instance, [{{tasks: each}}]")
-        return () if value is None else [value] if isinstance(value, dict) else value
+        teachers = () if value is None else [value] if isinstance(value, dict) else value
+        return [
+            each
+            for teacher in teachers
+            for each in (combinations(teacher) if isinstance(teacher, dict) and teacher.get("grid") else [teacher])
+        ]
 
     @field_validator("teachers")
     @classmethod
@@ -119,10 +125,12 @@ class Recipe(Section):
                 for at, name in enumerate(self.targets.best.by if self.targets.best else ())
             ),
         ]
+        named += [(f"student.tasks.{at}", name) for at, name in enumerate(self.student.tasks)]
         if self.student.heads:
             named += [(f"student.heads.tasks.{name}", name) for name in self.student.heads.tasks]
         for number, teacher in enumerate(self.teachers):
             named += [(f"teachers.{number}.tasks.{at}", name) for at, name in enumerate(teacher.tasks)]
+            named += [(f"teachers.{number}.teaches.{at}", name) for at, name in enumerate(teacher.teaches or ())]
             if teacher.heads:
                 named += [(f"teachers.{number}.heads.tasks.{name}", name) for name in teacher.heads.tasks]
         for place, name in named:
@@ -133,7 +141,7 @@ class Recipe(Section):
         """Yield what would do nothing: texts that nobody labels, and settings for teachers that are not there."""
         fix = "name teachers, or leave it out"
         for name, spec in self.tasks.items():
-            taught = any(not teacher.tasks or name in teacher.tasks for teacher in self.teachers)
+            taught = any(teacher.teaches_task(name) for teacher in self.teachers)
             if spec.unlabelled and not taught:
                 yield f"tasks.{name}.unlabelled", f"there is no teacher to label these texts → {fix}"
         if not self.teachers:
@@ -147,16 +155,13 @@ class Recipe(Section):
     def _unsettled(self) -> Iterator[tuple[str, str]]:
         """Yield settings that do not go together once they are laid over those at the top."""
         # Each with the sections that are laid over the top, the last one first.
-        parts: list[tuple[Training, dict[str, Training | None]]] = [
-            (self.settings(teacher).training, {f"teachers.{number}.training": teacher.training})
-            for number, teacher in enumerate(self.teachers)
-            if teacher.trained
-        ]
-        student, mine = self.settings(self.student).training, {"student.training": self.student.training}
-        parts.append((student, mine))
-        if self.student.finetune:
-            tuned = over(student, self.student.finetune)
-            parts.append((tuned, {"student.finetune": self.student.finetune, **mine}))
+        parts: list[tuple[Training, dict[str, Training | None]]] = []
+        trained = {f"teachers.{number}": teacher for number, teacher in enumerate(self.teachers) if teacher.trained}
+        for place, part in (*trained.items(), ("student", self.student)):
+            mine = {f"{place}.training": part.training}
+            parts.append((self.settings(part).training, mine))
+            if part.finetune:
+                parts.append((self.finetuning(part).training, {f"{place}.finetune": part.finetune, **mine}))
         found: dict[tuple[str, str], None] = {}  # the same fault may be laid over again
         for whole, layers in parts:
             for key, words in whole.faults():
@@ -171,6 +176,11 @@ class Recipe(Section):
             heads=over(self.heads, part.heads),
             training=over(self.training, part.training),
         )
+
+    def finetuning(self, part: Partial) -> Settings:
+        """Return what a teacher or the student is fine-tuned with on each task alone."""
+        settings = self.settings(part)
+        return settings.model_copy(update={"training": over(settings.training, part.finetune)})
 
     @property
     def together(self) -> bool:

@@ -64,12 +64,14 @@ class TaskSpec(Section):
     hub: HubSpec | None = None
     text: Annotated[Names, Field(max_length=2)] = ()
     label: str | None = None
+    group: str | None = None  # of a ranking task: the column that names a row's query; else the first text does
     kind: Kind | None = None
     labels: Names = ()
     range: tuple[float, float] | None = None
     metrics: Names = ()
     symmetric: bool | None = None  # as the task is known; a task of your own is not
     rows: Annotated[int, Field(ge=1)] | None = None  # use only so many training rows
+    candidates: Annotated[int, Field(ge=2)] | None = None  # of a ranking task: at most so many of a query in a step
     weight: Positive = 1.0  # of this task's loss
     max_length: Annotated[int, Field(ge=8)] | None = None
 
@@ -126,7 +128,11 @@ class TaskSpec(Section):
     def _contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield settings that do not go together."""
         if self.kind == "ranking":
-            yield "kind", "ranking tasks cannot be trained yet → use classification or regression"
+            yield from self._no_ranking()
+        elif self.own or self.kind:
+            for key in ("group", "candidates"):
+                if getattr(self, key):
+                    yield key, "only ranking tasks have this → leave it out, or set kind: ranking"
         if self.kind == "regression" and self.labels:
             yield "labels", "a regression task has scores, not labels → leave labels out, or make it classification"
         if self.own and self.kind != "regression" and self.range:
@@ -137,10 +143,22 @@ class TaskSpec(Section):
             yield "labels", f'"{self.labels[0]}" is the only label; there is nothing to learn → name two or more'
         for label in sorted({label for label in self.labels if self.labels.count(label) > 1}):
             yield "labels", f'"{label}" is named twice → name each label once'
-        columns = [*self.text, *([self.label] if self.label else [])]
+        columns = [*self.text, *(column for column in (self.label, self.group) if column)]
         for column in sorted({column for column in columns if columns.count(column) > 1}):
-            key = "label" if column == self.label else "text"
-            yield key, f'the column "{column}" is used twice → each text and the label need a column of their own'
+            key = "group" if column == self.group else "label" if column == self.label else "text"
+            if key == "group" and column in self.text[:1]:
+                yield key, "rows with the same first text belong together anyway → leave it out"
+            else:
+                yield key, f'the column "{column}" is used twice → name a column of its own for each'
+
+    def _no_ranking(self) -> Iterator[tuple[str, str]]:
+        """Yield what does not go with ranking."""
+        if len(self.text) == 1:
+            yield "text", "a ranking task has two texts → name the columns of query and candidate"
+        if len(self.labels) > 2:
+            yield "labels", "candidates are wrong or right → name two labels, the right one last"
+        if self.symmetric:
+            yield "symmetric", "a query and its candidate do not change places → leave it out"
 
 
 class EncoderSpec(Section):
@@ -417,8 +435,14 @@ class Partial(Section):
     encoder: EncoderSpec | None = None
     heads: HeadsSpec | None = None
     training: Training | None = None
+    finetune: Training | None = None  # afterwards, on each task alone: what differs from the training before
 
-    @field_serializer("encoder", "heads", "training")
+    @field_validator("finetune", mode="before")
+    @classmethod
+    def _finetune(cls, value: Any) -> Any:
+        return {} if value is True else None if value is False else value
+
+    @field_serializer("encoder", "heads", "training", "finetune")
     def _given(self, value: Section | None, info: FieldSerializationInfo) -> Any:
         # Were defaults written out, a copy would no longer follow the top of the recipe.
         return None if value is None else value.model_dump(mode=info.mode, exclude_unset=True)
@@ -429,9 +453,11 @@ class TeacherSpec(Partial):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
     tasks: Names = ()  # all, where none is named
+    teaches: Names | None = None  # those of its tasks that it teaches; all, where the recipe does not say
     models: Literal["each", "together"] = "each"
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = ()
     folds: Annotated[int, Field(ge=2, le=100)] | None = None  # each row is labelled by a model that has not seen it
+    grid: dict[str, Any] = Field(default_factory=dict)  # a teacher for each combination; taken apart before
     checkpoint: str | None = None
     predictions: Names = ()
     labels: dict[str, str] = Field(default_factory=dict)  # the teacher's names to the task's
@@ -468,6 +494,10 @@ class TeacherSpec(Partial):
             return {_text(key, plain): _text(name, plain) for key, name in value.items()}
         return value
 
+    def teaches_task(self, name: str) -> bool:
+        """Tell whether it teaches a task."""
+        return name in self.teaches if self.teaches is not None else not self.tasks or name in self.tasks
+
     @property
     def trained(self) -> bool:
         """Whether it is trained by the run."""
@@ -479,7 +509,7 @@ class TeacherSpec(Partial):
         if self.checkpoint is not None and self.predictions:
             faults.append(("predictions", "a teacher is a checkpoint or a file of predictions → make it two teachers"))
         where = "a checkpoint" if self.checkpoint is not None else "a file of predictions"
-        taught = ("models", "encoder", "heads", "training", "seeds", "folds")
+        taught = ("models", "encoder", "heads", "training", "finetune", "teaches", "seeds", "folds")
         alien = taught if not self.trained else ("labels", "max_length", "values")
         if self.checkpoint is not None:
             alien = (*alien, "values")
@@ -489,6 +519,11 @@ class TeacherSpec(Partial):
             if getattr(self, key) != type(self).model_fields[key].get_default(call_default_factory=True):
                 what = f"{where} is not trained here" if key in taught else "it does not go with this kind of teacher"
                 faults.append((key, f"{what} → leave it out"))
+        if self.finetune is not None and self.models == "each":
+            faults.append(("finetune", "a model of one task has been trained on it alone → write tasks: together"))
+        for at, name in enumerate(self.teaches or ()):
+            if self.tasks and name not in self.tasks:
+                faults.append((f"teaches.{at}", f'it does not learn "{name}" itself → name one of its tasks'))
         if faults:
             raise faulty(*faults)
         return self
@@ -501,10 +536,10 @@ def _text(value: Any, plain: Mapping[Any, str]) -> Any:
 class StudentSpec(Partial):
     """The model that is wanted; what is not given here is as at the top of the recipe."""
 
+    tasks: Names = ()  # all, where none is named
     models: Literal["together", "each"] | None = None
     distil: Distil = Distil()
     unlabelled: Share | None = None  # of each task's rows in a batch; half, where a task names unlabelled files
-    finetune: Training | None = None  # afterwards, on each task alone
     baseline: bool = True  # the same student without teachers is trained too
 
     @field_validator("unlabelled")
@@ -513,15 +548,6 @@ class StudentSpec(Partial):
         if value == 1:
             raise ValueError("there would be no labelled row → write a share below 1")
         return value
-
-    @field_validator("finetune", mode="before")
-    @classmethod
-    def _finetune(cls, value: Any) -> Any:
-        return {} if value is True else None if value is False else value
-
-    @field_serializer("finetune")
-    def _given_too(self, value: Section | None, info: FieldSerializationInfo) -> Any:
-        return None if value is None else value.model_dump(mode=info.mode, exclude_unset=True)
 
 
 class Settings(Section):

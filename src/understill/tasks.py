@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 Kind = Literal["classification", "regression", "ranking"]
@@ -12,7 +12,7 @@ KINDS: tuple[str, ...] = get_args(Kind)
 METRICS: dict[str, tuple[str, ...]] = {
     "classification": ("accuracy", "f1", "macro_f1", "matthews"),
     "regression": ("pearson_spearman", "pearson", "spearman", "mse"),
-    "ranking": ("accuracy", "mrr"),
+    "ranking": ("precision_at_1", "mrr", "accuracy"),
 }
 
 
@@ -24,11 +24,12 @@ class Task:
     kind: Kind
     text: tuple[str, ...]
     label: str | None
-    labels: tuple[str, ...] = ()  # class names in the order of the logits; empty until inferred
+    labels: tuple[str, ...] = ()  # class names in the order of the logits, or wrong and right; empty until inferred
     range: tuple[float, float] | None = None  # the scores a regression task can take
     metrics: tuple[str, ...] = ()  # the first is primary
     symmetric: bool = False  # the order of the two texts does not matter
     head: str = ""  # the task whose head answers this one; itself unless it is a diagnostic set
+    group: str | None = None  # of a ranking task: the column that names a row's query; None: the first text does
 
     def __post_init__(self) -> None:
         if not self.metrics:
@@ -46,6 +47,11 @@ class Task:
         """Whether the task reads two texts."""
         return len(self.text) == 2
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that every row has, with a label or without."""
+        return (*self.text, *((self.group,) if self.group else ()))
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {
@@ -58,6 +64,8 @@ class Task:
             "metrics": list(self.metrics),
             "symmetric": self.symmetric,
             "head": self.head,
+            # Other kinds keep the form, and so the fingerprints, they had before there was ranking.
+            **({"group": self.group} if self.kind == "ranking" else {}),
         }
 
     @classmethod
@@ -73,7 +81,21 @@ class Task:
             metrics=tuple(values["metrics"]),
             symmetric=values["symmetric"],
             head=values["head"],
+            group=values.get("group"),
         )
+
+
+#: The label of GLUE's pairs by which the second text is a right candidate for the first.
+RIGHT = ("entailment", "paraphrase")
+
+
+def as_ranking(task: Task) -> Task | None:
+    """Return a task of GLUE as one of ranking second texts by the first; None unless its pairs have two labels."""
+    right = [label for label in task.labels if label in RIGHT]
+    wrong = [label for label in task.labels if label not in RIGHT]
+    if not task.pair or not len(right) == len(wrong) == 1:
+        return None
+    return replace(task, kind="ranking", labels=(*wrong, *right), metrics=METRICS["ranking"], symmetric=False)
 
 
 @dataclass(frozen=True)

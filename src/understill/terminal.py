@@ -26,6 +26,8 @@ Scores = Mapping[str, Mapping[str, float]]
 
 #: Seconds between two lines where the output is a file and nothing can be redrawn.
 QUIET = 15.0
+#: The parts that models of the score table play, in its order.
+ROLES = ("model", "baseline", "finetuned baseline", "student", "finetuned")
 
 #: Columns of a table where the output is a file.
 WIDTH = 120
@@ -118,6 +120,9 @@ class Progress:
         said = "not scored" if event.score is None else f"dev {100 * event.score:.1f}"
         self._line(f"  teacher {event.teacher} of {event.task}: {said}{' (weak)' if event.fault else ''}")
 
+    def _chosen(self, event: Any) -> None:
+        self._line(f"the best of {event.candidates} candidates teach: {', '.join(event.teachers)}")
+
     def _report(self, event: Any) -> None:
         whole = {name: value for name, value in event.parts.items() if not name.endswith(("/hard", "/soft"))}
         self.parts |= whole  # a task that was not drawn lately keeps its last loss
@@ -160,21 +165,25 @@ def counter(what: str) -> Iterator[Callable[[int], None]]:
 
 def show_run(run: Run) -> None:
     """Show what a run came to: the score table, and where everything is."""
-    columns: dict[str, Scores] = {"majority": run.majority}
+    columns: dict[str, Scores] = dict(run.members)
     if run.teachers:
         columns["teachers"] = run.teachers
-    for role in ("model", "baseline", "student", "finetuned"):
+    for role in ROLES:
         mine = [model for model in run.models if model.role == role]
         if mine:
             # One column for each part played: models of one task each stand together in it.
             name = role if role != "model" else mine[0].name if len(mine) == 1 else "single-task"
             columns[name] = {place: values for model in mine for place, values in model.scores.items()}
+    # Tasks that only help others on the way have no line.
+    places = {place for scores in columns.values() for place in scores}
+    columns = {"majority": {place: run.majority[place] for place in run.majority if place in places}, **columns}
     show_scores(columns, run.tasks)
     _show_winner(columns, run.tasks)
     for model in run.models:
         if model.role != "teacher":
-            what = model.name if model.name.startswith(model.role) else f"{model.role} {model.name}"
-            say(f"{what}: {model.folder}  (trained in {duration(model.seconds)})")
+            own = model.name.startswith((model.role, "baseline-"))
+            name = model.name if own else f"{model.role} {model.name}"
+            say(f"{name}: {model.folder}  (trained in {duration(model.seconds)})")
     teachers = [model for model in run.models if model.role == "teacher"]
     if teachers:
         spent = duration(sum(model.seconds for model in teachers))
@@ -188,18 +197,19 @@ def show_run(run: Run) -> None:
 
 def _show_winner(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
     """Say what the student has gained by its teachers, and how much of them it keeps."""
-    if "student" not in columns:
-        return
     means = {name: _first_metrics(scores, tasks) for name, scores in columns.items()}
-    student = means["student"]
-    for other, words in (("baseline", "the same student without teachers"), ("teachers", "its teachers")):
-        both = [name for name in student if name in means.get(other, {})]
+    for one, other, words in (
+        ("student", "baseline", "student against the same student without teachers"),
+        ("finetuned", "finetuned baseline", "both fine-tuned on each task"),
+        ("student", "teachers", "student against its teachers"),
+    ):
+        both = [name for name in means.get(one, {}) if name in means.get(other, {})]
         if both:
-            gains = [student[name] - means[other][name] for name in both]
+            gains = [means[one][name] - means[other][name] for name in both]
             better = sum(gain > 0 for gain in gains)
             mean = sum(gains) / len(gains)
             count = f"better on {better} of {len(both)} tasks" if len(both) > 1 else f"on {both[0]}"
-            say(f"student against {words}: {mean:+.1f} ({count})")
+            say(f"{words}: {mean:+.1f} ({count})")
 
 
 def _first_metrics(scores: Scores, tasks: Mapping[str, Task], split: str = "dev") -> dict[str, float]:
@@ -274,6 +284,11 @@ def show_plan(plan: Plan, times: Mapping[str, Estimate] | None = None) -> None:
             )
         out.print(table)
     if times is None:
+        if plan.candidates:
+            say(
+                f"which of the {len(plan.candidates)} candidates teach is known when they are trained; "
+                "here the first ones stand in for them"
+            )
         every = len({model.folder for model in plan.models})
         say(f"nothing was run; {len(plan.missing)} of {every} models are to be trained")
         return
@@ -367,7 +382,7 @@ def _means(models: Mapping[str, Any]) -> str:
         for place, values in model["scores"].items():
             if place.endswith("/dev") and next(iter(values)) != "mse":
                 by_role.setdefault(model["role"], []).append(100 * next(iter(values.values())))
-    shown = {role: by_role[role] for role in ("model", "baseline", "student", "finetuned") if role in by_role}
+    shown = {role: by_role[role] for role in ROLES if role in by_role}
     return ", ".join(f"{role} {sum(values) / len(values):.1f}" for role, values in shown.items())
 
 

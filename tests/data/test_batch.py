@@ -19,13 +19,13 @@ from understill.data.batch import (
     Batch,
     Batches,
     Stream,
-    apportion,
     assemble,
     in_order,
     padded,
     sizes_on,
     sizes_up_to,
 )
+from understill.data.sampling import apportion
 from understill.data.tokens import Tokens
 from understill.schema import Sampling
 

@@ -50,7 +50,7 @@ def test_the_tasks_cover_every_kind() -> None:
         ("classification", False, 12),
         ("classification", True, 3),
         ("regression", True, 0),
-        ("ranking", True, 0),
+        ("ranking", True, 2),
     }
 
 
@@ -63,10 +63,10 @@ def test_splits_grow_with_the_training_rows() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_are_the_texts_and_the_label(name: str) -> None:
     task = demo.TASKS[name]
-    extra = ["group"] if task.kind == "ranking" else []
     train, pool = rows_of(name, "train", 10), rows_of(name, "unlabelled", 10)
-    assert train.column_names == [*task.text, *extra, "label"]
-    assert pool.column_names == [*task.text, *extra]
+    assert train.column_names == [*task.columns, "label"]
+    assert pool.column_names == [*task.columns]
+    assert ("group" in pool.column_names) == (task.kind == "ranking")
     assert train.schema.field("label").type == (pa.float64() if task.kind == "regression" else pa.string())
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from understill.data import glue
+from understill.data.encode import all_gold
+from understill.data.groups import groups_of, queries
 from understill.data.load import LoadedTask, load_tasks
 from understill.errors import DataError, UserError
 from understill.recipe import make_recipe
-from understill.tasks import GLUE
+from understill.tasks import GLUE, as_ranking
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "glue"
 
@@ -212,6 +215,66 @@ def test_counts_are_compared_with_the_official_ones(tmp_path: Path) -> None:
     assert ("rte", "train", 0, 2490) in counts
 
 
+# Pairs as queries with candidates
+
+
+QUESTIONS = {
+    "QNLI/train.tsv": "index\tquestion\tsentence\tlabel\n0\tWho won?\tBo won.\tentailment\n"
+    "1\tWhen?\tNow.\tentailment\n2\tWho won?\tIt rained.\tnot_entailment\n",
+    "QNLI/dev.tsv": "index\tquestion\tsentence\tlabel\n0\tWhy?\tWell.\tnot_entailment\n1\tWhy?\tSo.\tentailment\n",
+}
+
+
+def ranked(folder: Path, cache: Path, name: str, **changes: Any) -> LoadedTask:
+    tasks = {name: {"kind": "ranking", **changes}}
+    return load_tasks(make_recipe({"data": {"glue": str(folder)}, "tasks": tasks}), cache)[name]
+
+
+def test_qnli_can_be_a_ranking_of_sentences_by_question(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path / "glue", QUESTIONS)
+    loaded = ranked(folder, tmp_path / "cache", "qnli")
+    assert (loaded.task.kind, loaded.task.labels) == ("ranking", ("not_entailment", "entailment"))
+    assert (loaded.task.metrics, loaded.task.group) == (("precision_at_1", "mrr", "accuracy"), None)
+    assert content(loaded, "train") == [
+        ("Who won?", "Bo won.", "Who won?", "entailment"),
+        ("When?", "Now.", "When?", "entailment"),
+        ("Who won?", "It rained.", "Who won?", "not_entailment"),
+    ]
+    assert groups_of(loaded.splits["train"]).tolist() == [0, 1, 0]
+    assert all_gold(loaded.splits["train"]).tolist() == [1, 1, 0]
+    assert ranked(folder, tmp_path / "cache", "qnli", metrics="mrr").task.metrics == ("mrr",)
+    plain = load(folder, tmp_path / "cache", "qnli")["qnli"]
+    assert plain.task == GLUE["qnli"].task
+    assert all_gold(plain.splits["train"]).tolist() == [0, 0, 1]
+
+
+def test_label_ids_mean_the_same_in_a_ranking(tmp_path: Path) -> None:
+    (tmp_path / "QNLI").mkdir()
+    table = pa.table({"question": ["Who?"] * 3, "sentence": ["Bo.", "Rain.", "Mo."], "label": [0, 1, 0]})
+    for split in ("train", "validation"):
+        pq.write_table(table, tmp_path / "QNLI" / f"{split}.parquet")
+    loaded = ranked(tmp_path, tmp_path / "cache", "qnli")
+    assert [row[-1] for row in content(loaded, "train")] == ["entailment", "not_entailment", "entailment"]
+
+
+def test_only_pairs_with_two_labels_can_be_a_ranking(tmp_path: Path) -> None:
+    can = {name for name, entry in GLUE.items() if as_ranking(entry.task)}
+    assert can == {"mrpc", "qqp", "qnli", "rte", "wnli"}
+    for name in can:
+        task = as_ranking(GLUE[name].task)
+        assert task is not None and task.labels[1] in ("entailment", "paraphrase") and not task.symmetric
+        assert set(task.labels) == set(GLUE[name].task.labels)
+    for name in GLUE.keys() - can - {"ax"}:
+        with pytest.raises(UserError, match=rf"tasks.{name}.kind: {name} cannot be made a ranking task"):
+            ranked(tmp_path, tmp_path / "cache", name)
+
+
+@pytest.mark.parametrize("change", [{"kind": "regression"}, {"kind": "ranking", "group": "question"}])
+def test_nothing_else_about_a_glue_task_can_be_another_kind(tmp_path: Path, change: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="qnli is a known task, which has its own"):
+        ranked(lay_out(tmp_path, QUESTIONS), tmp_path / "cache", "qnli", **change)
+
+
 # Texts that only teachers label
 
 
@@ -285,3 +348,11 @@ def test_the_real_data_loads_without_a_bad_row(tmp_path: Path) -> None:
     loaded = load(SHARED, tmp_path, "cola", "mrpc", "stsb", "rte", "wnli")
     assert loaded["cola"].overlap == {"dev": 16}
     assert {row["label"] for row in loaded["rte"].splits["dev"].table().to_pylist()} == set(loaded["rte"].task.labels)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no GLUE data in ../shared/glue")
+def test_few_questions_of_the_real_qnli_have_a_choice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loaded = ranked(SHARED, tmp_path, "qnli")
+    assert queries(loaded.splits["train"]) == (2541, 20514)
+    assert queries(loaded.splits["dev"]) == (1362, 4100)
+    assert "qnli/train: 2,541 of 20,514 queries have both a right and a wrong candidate" in caplog.text

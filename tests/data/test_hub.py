@@ -48,6 +48,22 @@ def test_label_ids_become_names_and_minus_one_is_no_label(folder: Path, tmp_path
     assert labels == {"train": ["calm", "upset", "upset", "calm"], "dev": ["upset", "calm"], "test": [None]}
 
 
+def test_candidates_are_grouped_by_a_column(tmp_path: Path) -> None:
+    there = tmp_path / "asked"
+    there.mkdir()
+    rows = {"who": ["a", "a", "b", "b"], "ask": ["x", "x", "x", "x"], "say": ["1", "2", "3", "4"], "good": [0, 1, 1, 0]}
+    features = {name: datasets.Value("string") for name in ("who", "ask", "say")}
+    features["good"] = datasets.ClassLabel(names=["no", "yes"])
+    datasets.Dataset.from_dict(rows, features=datasets.Features(features)).to_parquet(there / "train.parquet")
+    spec = {"dev": "train", "test": [], "text": ["ask", "say"], "label": "good", "kind": "ranking"}
+    task = load(str(there), tmp_path / "cache", **spec, group="who")
+    assert task.task.labels == ("no", "yes")
+    assert task.splits["train"].table().column("group").to_pylist() == ["a", "a", "b", "b"]
+    assert task.splits["train"].fingerprint != load(str(there), tmp_path / "cache", **spec).splits["train"].fingerprint
+    with pytest.raises(UserError, match=r'there is no column "whom" in train'):
+        load(str(there), tmp_path / "cache", **spec, group="whom")
+
+
 def test_unlabelled_texts_come_from_files(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "more.csv").write_text("mood,say\ncalm,nobody knows\n,test text 0\n", encoding="utf-8")
     task = load(str(folder), tmp_path / "cache", unlabelled=str(tmp_path / "more.csv"))

@@ -67,6 +67,31 @@ def test_the_sketched_recipe_loads_and_its_data_too(files: Path) -> None:
     assert "this share of train is held out" in text
 
 
+@pytest.mark.parametrize(
+    ("questions", "labels", "kind"),
+    [
+        (100, ("1", "0"), "ranking"),
+        (100, ("yes", "no"), "ranking"),
+        (100, ("good", "poor"), "classification"),  # which one is right is not said
+        (100, ("0", "1", "2"), "classification"),
+        (350, ("1", "0"), "classification"),  # few questions come up again
+    ],
+)
+def test_questions_with_several_answers_are_taken_for_a_ranking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, questions: int, labels: tuple[str, ...], kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"Could you say what became of order {i % questions}?,It is on its way {i} .,{labels[i // 100 % len(labels)]}"
+        for i in range(400)
+    ]
+    Path("faq.csv").write_text("\n".join(["question,answer,helps", *rows]), encoding="utf-8")
+    Path("recipe.yaml").write_text(sketch_recipe([Path("faq.csv")]), encoding="utf-8")
+    recipe = load_recipe(Path("recipe.yaml"))
+    assert recipe.tasks["faq"].kind == kind
+    assert load_tasks(recipe, tmp_path / "cache")["faq"].task.text == ("question", "answer")
+
+
 def test_a_file_called_train_is_named_after_its_folder(files: Path) -> None:
     (files / "my inbox").mkdir()
     for name in ("train.csv", "valid.csv", "test.csv"):

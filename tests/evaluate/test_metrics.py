@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as reference
 
-from understill.evaluate.metrics import FUNCTIONS, Array, majority, primary, score
+from understill.evaluate.metrics import FUNCTIONS, RANKING, Array, majority, primary, score
 from understill.tasks import GLUE, METRICS, Task
 
 TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=METRICS["classification"])
@@ -31,6 +33,7 @@ def array(*values: float) -> Array:
 
 def test_every_metric_a_task_may_name_can_be_measured() -> None:
     assert {*METRICS["classification"], *METRICS["regression"]} == set(FUNCTIONS)
+    assert set(METRICS["ranking"]) == set(RANKING)
 
 
 def test_hand_worked_classes() -> None:
@@ -175,3 +178,117 @@ def test_the_majority_guess_of_scores_is_their_mean() -> None:
 
 def test_there_is_no_majority_score_without_gold() -> None:
     assert majority(THREE, array(0, 1), array(math.nan)) == {}
+
+
+# Rankings -------------------------------------------------------------------------------------------------------------
+
+RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metrics=METRICS["ranking"])
+
+
+def ranked(*queries: list[tuple[float, float]]) -> dict[str, float]:
+    """Score queries, given as gold and score of each candidate."""
+    rows = [row for query in queries for row in query]
+    groups = np.repeat(np.arange(len(queries)), [len(query) for query in queries])
+    gold, said = (np.array([row[part] for row in rows], np.float64) for part in (0, 1))
+    return score(RANKED, gold, said, groups)
+
+
+def in_order(gold: tuple[float, ...]) -> tuple[float, float, int]:
+    """Look at candidates in the order they are ranked in: precision, 1/rank, and rows judged right."""
+    rank = 1 + gold.index(1)
+    judged = sum((place == 0) == (each == 1) for place, each in enumerate(gold))
+    return float(rank == 1), 1 / rank, judged
+
+
+def test_hand_worked_rankings() -> None:
+    first = [(0, 0.1), (1, 0.9), (0, -3.0)]  # right one on top: all three rows judged right
+    second = [(1, 0.2), (0, 0.5), (0, 0.4), (1, 0.3)]  # third place; a wrong row and both right ones judged wrong
+    assert ranked(first, second) == pytest.approx(
+        {"precision_at_1": 1 / 2, "mrr": (1 + 1 / 3) / 2, "accuracy": (3 + 1) / 7}
+    )
+
+
+QUERIES = st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+@given(QUERIES, st.randoms(use_true_random=False))
+def test_rankings_are_those_of_going_down_each_list(golds: list[list[float]], random: Any) -> None:
+    scores = [random.sample([0.5 * place for place in range(20)], len(gold)) for gold in golds]
+    found = ranked(*(list(zip(*each, strict=True)) for each in zip(golds, scores, strict=True)))
+    seen = []
+    for gold, said in zip(golds, scores, strict=True):
+        if 0.0 in gold and 1.0 in gold:
+            order = sorted(range(len(gold)), key=lambda place: -said[place])
+            seen.append((*in_order(tuple(gold[place] for place in order)), len(gold)))
+    if not seen:
+        assert found == {}
+        return
+    first, reciprocal, judged, rows = (sum(column) for column in zip(*seen, strict=True))
+    expected = {"precision_at_1": first / len(seen), "mrr": reciprocal / len(seen), "accuracy": judged / rows}
+    assert found == pytest.approx(expected)
+
+
+@given(QUERIES, st.integers(0, 2**30))
+def test_neither_the_order_of_candidates_nor_that_of_queries_matters(golds: list[list[float]], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(len(golds)), [len(gold) for gold in golds])
+    gold, said = np.concatenate(golds), random.integers(0, 4, len(groups)).astype(np.float64)
+    order = random.permutation(len(groups))
+    found = score(RANKED, gold, said, groups)
+    assert score(RANKED, gold[order], said[order], groups[order]) == pytest.approx(found)
+    renamed = random.permutation(len(golds) + 3)[groups]
+    assert score(RANKED, gold, 2 * said + 5, renamed) == pytest.approx(found)
+
+
+@given(QUERIES, st.integers(0, 2**30))
+def test_ties_count_as_the_worst_order_of_those_that_tie(golds: list[list[float]], seed: int) -> None:
+    golds = [gold for gold in golds if len(set(gold)) == 2]
+    random = np.random.default_rng(seed)
+    for gold in golds:
+        said = random.integers(0, 3, len(gold)).astype(np.float64)
+        orders = [
+            order
+            for order in itertools.permutations(range(len(gold)))
+            if all(said[one] >= said[two] for one, two in itertools.pairwise(order))
+        ]
+        worst = min(in_order(tuple(gold[place] for place in order)) for order in orders)
+        found = ranked(list(zip(gold, said.tolist(), strict=True)))
+        assert found == pytest.approx({"precision_at_1": worst[0], "mrr": worst[1], "accuracy": worst[2] / len(gold)})
+
+
+def test_a_constant_score_earns_nothing_and_one_that_is_no_number_neither() -> None:
+    for constant in (0.0, math.nan, math.inf, -math.inf):
+        found = ranked([(1, constant), (0, constant), (0, constant)], [(0, constant), (1, constant)])
+        assert found == pytest.approx({"precision_at_1": 0, "mrr": (1 / 3 + 1 / 2) / 2, "accuracy": 1 / 5})
+    assert ranked([(1, 5.0), (0, math.nan)])["precision_at_1"] == 0
+    assert ranked([(1, math.nan), (0, -9.0)])["precision_at_1"] == 0
+
+
+@given(QUERIES)
+def test_the_simplest_ranking_is_the_mean_over_all_orders(golds: list[list[float]]) -> None:
+    groups = np.repeat(np.arange(len(golds)), [len(gold) for gold in golds])
+    found = majority(RANKED, array(), np.concatenate(golds), groups)
+    golds = [gold for gold in golds if len(set(gold)) == 2]
+    if not golds:
+        assert found == {}
+        return
+    means = [np.mean([in_order(order) for order in itertools.permutations(gold)], axis=0) for gold in golds]
+    first, reciprocal, judged = np.sum(means, axis=0)
+    rows = sum(len(gold) for gold in golds)
+    expected = {"precision_at_1": first / len(golds), "mrr": reciprocal / len(golds), "accuracy": judged / rows}
+    assert found == pytest.approx(expected)
+
+
+def test_the_simplest_ranking_of_a_thousand_candidates_is_found_at_once() -> None:
+    gold = np.array([1.0] + [0.0] * 999)
+    found = majority(RANKED, array(), gold, np.zeros(1000, np.int64))
+    harmonic = sum(1 / rank for rank in range(1, 1001))
+    assert found == pytest.approx({"precision_at_1": 1e-3, "mrr": harmonic / 1000, "accuracy": (998 + 2e-3) / 1000})
+
+
+def test_queries_without_a_choice_or_without_all_their_gold_are_not_scored() -> None:
+    good = [(1.0, 2.0), (0.0, 1.0)]
+    alone, wrong, right = [(1.0, 0.0)], [(0.0, 1.0), (0.0, 2.0)], [(1.0, 1.0), (1.0, 0.0)]
+    unknown = [(math.nan, 3.0), (1.0, 1.0), (0.0, 2.0)]
+    assert ranked(alone, wrong, good, right, unknown) == ranked(good)
+    assert ranked(alone, wrong, right, unknown) == {}

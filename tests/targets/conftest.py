@@ -26,7 +26,8 @@ def stand(tmp_path: Path) -> Stand:
         writer = Writer(path, task)
         for text, label in zip(texts, gold or [None] * len(texts), strict=True):
             columns = list(text) if task.pair else [text]
-            writer.add(row_id(task.name, columns), columns, label)
+            group = columns[:1] if task.kind == "ranking" else []
+            writer.add(row_id(task.name, columns), [*columns, *group], label)
         writer.close()
         return TaskData(task, split, path, name, len(texts))
 

@@ -29,13 +29,20 @@ COLUMNS = 7
 
 
 def rows_of(
-    task: list[int], gold: list[float], weight: list[float] | None = None, teacher: Tensor | None = None
+    task: list[int],
+    gold: list[float],
+    weight: list[float] | None = None,
+    teacher: Tensor | None = None,
+    group: list[int] | None = None,
 ) -> Batch:
     count = len(task)
     nothing = torch.zeros(count, dtype=torch.long)
     ones = torch.ones(count) if weight is None else torch.tensor(weight)
     said = torch.zeros(count, 0) if teacher is None else teacher
-    return Batch(nothing[:, None], nothing, nothing, torch.tensor(task), torch.tensor(gold), ones, nothing, said)
+    groups = torch.arange(count) if group is None else torch.tensor(group)
+    return Batch(
+        nothing[:, None], nothing, nothing, torch.tensor(task), torch.tensor(gold), ones, nothing, said, groups
+    )
 
 
 def by_hand(logits: Tensor, task: int, gold: float, regression: str) -> Tensor:

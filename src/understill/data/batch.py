@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from threading import Lock
 from typing import Any, Literal, NamedTuple
 
@@ -12,18 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from understill.data.sampling import Floats, Part, shares
 from understill.data.tokens import Tokens
+from understill.data.units import Ints, Measures, Queries, Singles, queries_of, spans
 from understill.schema import Sampling
-
-Ints = NDArray[np.integer[Any]]
-Floats = NDArray[np.floating[Any]]
 
 #: The lengths rows are padded to. A few fixed ones, so that a step can be compiled or captured once for each.
 PADDED = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
 #: Units per block of passes; small tasks draw the permutations of many passes at once.
 _BLOCK = 1 << 16
 #: What a random stream is for; each purpose has its own.
-_PASS, _MIX, _ORDER = range(3)
+_PASS, _MIX, _ORDER, _CHOICE = range(4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,7 @@ class Batch:
     teacher: (
         Tensor  # float32 [n, W], what a teacher says of the row, W ≥ the task's outputs; NaN where none says anything
     )
+    group: Tensor  # int64 [n], equal for the candidates of a query, which stand side by side; other rows are alone
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -55,6 +56,11 @@ class Batch:
     def part(self, rows: slice) -> Batch:
         """Return some of the rows, as views, padded as before."""
         return Batch(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def cut(self, units: int) -> list[slice]:
+        """Return where to cut the rows into parts of so many units: single rows, or whole groups."""
+        starts = np.flatnonzero(np.diff(self.group.numpy(), prepend=-1))[::units].tolist()
+        return [slice(start, end) for start, end in zip(starts, [*starts[1:], len(self)], strict=True)]
 
     @property
     def mask(self) -> Tensor:
@@ -85,6 +91,8 @@ class Stream:
     rows: Ints | None = None  # only these rows; all, where none are given
     teacher: Floats | None = None  # [all rows, the task's outputs], NaN where no teacher says anything
     share: float = 0.0  # of the task's draws, where these are its unlabelled rows
+    groups: Ints | None = None  # [all rows], the numbers of their queries, where candidates are drawn together
+    most: int | None = None  # candidates of a query in a step
 
     def __len__(self) -> int:
         return len(self.sources[0]) if self.rows is None else len(self.rows)
@@ -97,6 +105,7 @@ class Rows(NamedTuple):
     source: Ints  # [n], which order of the two texts
     row: Ints  # [n]
     length: int  # they are padded to this
+    group: Ints  # [n], equal for rows that belong together
 
 
 def padded(length: int, sizes: Sequence[int] = PADDED) -> int:
@@ -122,12 +131,12 @@ def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -
     gold = np.empty(count, np.float32)
     width = max((stream.teacher.shape[1] for stream in streams if stream.teacher is not None), default=0)
     teacher = np.full((count, width), np.nan, np.float32)
-    groups = rows.stream.astype(np.int64) * 2 + rows.source
+    origins = rows.stream.astype(np.int64) * 2 + rows.source
     cells = np.arange(rows.length)
-    for group in np.unique(groups):
-        here = np.flatnonzero(groups == group)
-        stream, row = streams[group // 2], rows.row[here]
-        source = stream.sources[group % 2]
+    for origin in np.unique(origins):
+        here = np.flatnonzero(origins == origin)
+        stream, row = streams[origin // 2], rows.row[here]
+        source = stream.sources[origin % 2]
         start = np.asarray(source.offsets[row])
         length = np.asarray(source.offsets[row + 1]) - start
         full = cells < length[:, None]
@@ -146,6 +155,7 @@ def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -
         weight=torch.from_numpy(weights[rows.stream].astype(np.float32)),
         row=torch.from_numpy(rows.row.astype(np.int64)),
         teacher=torch.from_numpy(teacher),
+        group=torch.from_numpy(rows.group.astype(np.int64)),
     )
 
 
@@ -163,67 +173,17 @@ def in_order(
     streams, weights = [Stream(task_index, [tokens])], np.ones(1)
     for start in range(0, len(order), batch):
         row = order[start : start + batch]
-        rows = Rows(np.zeros_like(row), np.zeros_like(row), row, padded(int(lengths[row[0]]), sizes))
+        alone = np.arange(len(row))
+        rows = Rows(np.zeros_like(row), np.zeros_like(row), row, padded(int(lengths[row[0]]), sizes), alone)
         yield assemble(streams, rows, weights, pad)
 
 
-def apportion(shares: Floats, total: int) -> NDArray[np.int64]:
-    """Share out a total by largest remainder, at least 1 each."""
-    # Rounding keeps the last bit of a platform's pow() from moving a unit.
-    targets = np.round(shares / shares.sum() * total, 6)
-    counts: NDArray[np.int64] = np.maximum(np.floor(targets), 1).astype(np.int64)
-    while missing := total - int(counts.sum()):
-        order = np.argsort(counts - targets, kind="stable")  # who is furthest below its target comes first
-        if missing > 0:
-            counts[order[:missing]] += 1
-        else:
-            rich = [index for index in order[::-1] if counts[index] > 1]
-            if not rich:
-                raise ValueError(f"{total} cannot be shared out among {len(shares)} tasks, at least 1 each")
-            counts[rich[:-missing]] -= 1
-    return counts
-
-
-class Shares(NamedTuple):
-    """How an epoch is shared out among streams, [streams] each."""
-
-    mass: Floats  # the rows each stream should count for
-    copies: NDArray[np.int64] | None  # how often its set is taken; None where rows are drawn one by one
-    draws: NDArray[np.int64]  # the rows drawn of it: whole batches in all, or of each stream in "one_task"
-
-
-class Part(NamedTuple):
-    """What decides a stream's share of an epoch."""
-
-    task: int
-    units: int  # rows, counted twice where both orders of their texts are drawn
-    share: float = 0.0  # of the task's draws, where these are its unlabelled rows
-
-
-def shares(parts: Sequence[Part], batch: int, mode: str, sampling: Sampling) -> Shares:
-    """Share an epoch out: to labelled rows ∝ their number to a power; unlabelled ones come on top of their task's."""
-    units = np.array([part.units for part in parts])
-    labelled = np.array([part.share == 0 for part in parts])
-    mass = np.where(labelled, units.astype(np.float64) ** sampling.power, 0.0)
-    mass *= units[labelled].sum() / mass.sum()
-    copies = np.where(labelled, np.maximum(1, np.rint(mass / units)), 0).astype(np.int64) if sampling.copies else None
-    wanted = mass.copy() if copies is None else (copies * units).astype(np.float64)
-    home = {part.task: place for place, part in enumerate(parts) if part.share == 0}
-    for place, part in enumerate(parts):
-        if part.share:
-            for amounts in (mass, wanted):
-                amounts[place] = amounts[home[part.task]] * part.share / (1 - part.share)
-    batches = -(-round(float(wanted.sum())) // batch)
-    if mode == "mixed":
-        return Shares(mass, copies, apportion(wanted, batches * batch))
-    return Shares(mass, copies, apportion(wanted, max(batches, len(wanted))) * batch)
-
-
 class EpochPlan(NamedTuple):
-    """One epoch: the units of each batch, what they are padded to, and how many tokens they hold."""
+    """One epoch: the units of each batch, what they are padded to, and how many rows and tokens they hold."""
 
     units: Ints  # [steps, batch]
     length: Ints  # [steps]
+    rows: Ints  # [steps]
     tokens: Ints  # [steps]
 
 
@@ -234,7 +194,8 @@ class Batches:
     and each order is drawn equally often. An epoch has N draws, the labelled rows of all tasks together, rounded up to
     whole batches, so every batch is full. Task t gets a share ∝ |D_t|^power of them; unlabelled rows come on top. The
     draws walk through permutations of a stream's rows, and the walk goes on where the epoch before ended, so that rows
-    are seen equally often, give or take one.
+    are seen equally often, give or take one. Where a stream has groups, all this holds of whole groups: a batch has as
+    many units as ever, and more rows.
 
     With `copies` (as in the BAM authors' code) the target mass m_t = N·|D_t|^power / Σ|D|^power is met by whole
     copies and a weight: c_t = max(1, round(m_t / |D_t|)) copies of each set make up the epoch, and each row of the
@@ -268,19 +229,20 @@ class Batches:
         everything = [source for stream in streams for source in stream.sources]
         self.streams, self.batch, self.seed, self.mode = streams, batch, seed, mode
         self.pad = everything[0].pad if pad is None else pad
-        self.window = window * batch  # in rows
+        self.window = window * batch  # in units
         self.sizes = sizes_up_to(max(source.max_length for source in everything)) if sizes is None else tuple(sizes)
-        self._rows = np.array([len(stream) for stream in streams])
-        self._units = np.array([len(stream.sources) for stream in streams]) * self._rows
-        # A unit is a row in one order; those of all streams are numbered through, and `_starts` says where each begins.
+        self._kinds = [_units_of(stream) for stream in streams]
+        self._own = np.array([len(kind) for kind in self._kinds])
+        self._units = np.array([len(stream.sources) for stream in streams]) * self._own
+        # The units of all streams, in one order of their texts or in both, are numbered through; `_starts` says where
+        # those of each begin.
         self._starts = np.concatenate([[0], np.cumsum(self._units)])
-        self._lengths = np.concatenate(
-            [
-                (source.lengths if stream.rows is None else source.lengths[stream.rows]).astype(np.uint16)
-                for stream in streams
-                for source in stream.sources
-            ]
-        )
+        measured = [
+            kind.measure(source.lengths)
+            for kind, stream in zip(self._kinds, streams, strict=True)
+            for source in stream.sources
+        ]
+        self._measures = Measures(*(np.concatenate(column) for column in zip(*measured, strict=True)))
         parts = [
             Part(stream.task, int(units), stream.share) for stream, units in zip(streams, self._units, strict=True)
         ]
@@ -307,12 +269,17 @@ class Batches:
         plan = self.plan(epoch)
         units = plan.units[index].astype(np.int64)
         stream = np.searchsorted(self._starts, units, side="right") - 1
-        source, row = np.divmod(units - self._starts[stream], self._rows[stream])
+        source, own = np.divmod(units - self._starts[stream], self._own[stream])
+        count, found = np.ones_like(own), []
         for number in np.unique(stream):
-            if (chosen := self.streams[number].rows) is not None:
-                here = stream == number
-                row[here] = chosen[row[here]]
-        return Rows(stream, source, row, int(plan.length[index]))
+            here = np.flatnonzero(stream == number)
+            drawn, count[here] = self._kinds[number].draw(own[here], partial(self._raw, _CHOICE, step, number))
+            found.append((here, drawn))
+        group, start = np.repeat(np.arange(len(units)), count), np.cumsum(count) - count
+        row = np.empty(len(group), np.int64)
+        for here, drawn in found:
+            row[spans(start[here], count[here])] = drawn
+        return Rows(stream[group], source[group], row, int(plan.length[index]), group)
 
     def only(self, step: int) -> int | None:
         """Return the task that all rows of a step belong to; None where they may be of several."""
@@ -331,7 +298,7 @@ class Batches:
         for epoch in range(first // steps, -(-last // steps)):
             plan = self.plan(epoch)
             span = slice(max(first - epoch * steps, 0), min(last - epoch * steps, steps))
-            cells += int(plan.length[span].sum()) * self.batch
+            cells += int((plan.length[span] * plan.rows[span]).sum())
             tokens += int(plan.tokens[span].sum())
         return 1.0 - tokens / cells if cells else 0.0
 
@@ -382,7 +349,9 @@ class Batches:
         whole = len(units) // self.window * self.window
         blocks = [units[:whole].reshape(-1, self.window), units[whole:].reshape(1, -1)]
         sorted_blocks = [
-            np.take_along_axis(block, np.argsort(self._lengths[block], axis=1, kind="stable"), axis=1).reshape(-1)
+            np.take_along_axis(block, np.argsort(self._measures.longest[block], axis=1, kind="stable"), axis=1).reshape(
+                -1
+            )
             for block in blocks
         ]
         result: Ints = np.concatenate(sorted_blocks).reshape(-1, self.batch)
@@ -390,7 +359,14 @@ class Batches:
 
     def _measure(self, units: Ints) -> EpochPlan:
         """Work out what each batch is padded to."""
-        lengths = self._lengths[units]
-        longest = lengths.max(axis=1)
-        table = np.array([padded(length, self.sizes) for length in range(int(longest.max()) + 1)])
-        return EpochPlan(units, table[longest], lengths.sum(axis=1, dtype=np.int64))
+        longest, rows, tokens = (counts[units] for counts in self._measures)
+        most = longest.max(axis=1)
+        table = np.array([padded(length, self.sizes) for length in range(int(most.max()) + 1)])
+        return EpochPlan(units, table[most], rows.sum(axis=1, dtype=np.int64), tokens.sum(axis=1, dtype=np.int64))
+
+
+def _units_of(stream: Stream) -> Singles | Queries:
+    """Return what is drawn of a stream in one order of its texts."""
+    if stream.groups is None:
+        return Singles(stream.rows, len(stream))
+    return queries_of(stream.groups, stream.rows, stream.sources[0].gold == 1, stream.most)

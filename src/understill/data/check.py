@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
-from understill.errors import DataError, Problem, UserError, nearest
+from understill.errors import DataError, Problem, UserError, listed, nearest
 from understill.tasks import Task
 
 #: More labels than this are taken for scores or ids in the wrong column.
 MOST_LABELS = 1000
+#: Labels that say by themselves which candidates are wrong and which are right.
+WRONG_AND_RIGHT = (("0", "1"), ("false", "true"), ("no", "yes"), ("wrong", "right"))
 
 
 class Fault(Exception):
@@ -73,8 +75,17 @@ class Rules:
     empty_text: bool = False  # GLUE has a few rows with an empty text, which count
 
 
+class Checked(NamedTuple):
+    """What is kept of a row."""
+
+    name: str  # its id
+    unit: str  # the id of what may not be divided: the row itself, or its group
+    columns: list[str]  # its texts, and the group of a ranking task
+    gold: str | float | None
+
+
 class Check:
-    """Turns values into id, texts and gold, and remembers the labels and scores it has seen."""
+    """Turns values into what is kept of a row, and remembers the labels, scores and groups it has seen."""
 
     def __init__(self, task: Task, rules: Rules) -> None:
         self.task = task
@@ -85,9 +96,10 @@ class Check:
         self._id = id_maker(task.name)
         self._count = len(task.text)
         self._read_gold = self._score if task.kind == "regression" else self._label
+        self._queries: dict[str, int] = {}  # groups by name, with a hash of their first text
 
-    def __call__(self, values: Sequence[Any]) -> tuple[str, list[str], str | float | None]:
-        """Return id, texts and gold of a row, or raise its Fault."""
+    def __call__(self, values: Sequence[Any]) -> Checked:
+        """Return what is kept of a row, or raise its Fault."""
         texts: list[str] = []
         for index in range(self._count):
             value = values[index]
@@ -98,14 +110,32 @@ class Check:
             name = self._id([text.encode() for text in texts])
         except UnicodeEncodeError:
             raise Fault("the text is not valid UTF-8", "save the file as UTF-8") from None
-        gold = self._read_gold(values[self._count])
+        unit, columns = name, texts
+        if self.task.kind == "ranking":
+            group = self._group(values[self._count], texts[0]) if self.task.group else texts[0]
+            unit, columns = self._id([group.encode()]), [*texts, group]
+        gold = self._read_gold(values[-1])
         if gold is None:
             if self.rules.needs_gold:
                 noun = "score" if self.task.kind == "regression" else "label"
                 raise Fault(f'no {noun} in column "{self.task.label}"')
         else:
             self.gold += 1
-        return name, texts, gold
+        return Checked(name, unit, columns, gold)
+
+    def _group(self, value: Any, query: str) -> str:
+        group = as_label(value, self.task.group or "group")
+        if group is None:
+            raise Fault(f'no group in column "{self.task.group}"')
+        try:
+            group.encode()
+        except UnicodeEncodeError:
+            raise Fault("the group is not valid UTF-8", "save the file as UTF-8") from None
+        # Ids that start again, in a second file for instance, would make one query out of two.
+        if self._queries.setdefault(group, hash(query)) != hash(query):
+            what = f'the rows of group "{group[:100]}" have different texts in column "{self.task.text[0]}"'
+            raise Fault(what, "give every query a group of its own")
+        return group
 
     def _text(self, value: Any, index: int) -> str:
         if not isinstance(value, str):
@@ -218,6 +248,8 @@ def label_names(check: Check, rows: int) -> tuple[str, ...]:
     if len(labels) == 1:
         (only,) = labels
         raise Fault(f'every row has the label "{only}"; there is nothing to learn', "use data with two labels or more")
+    if check.task.kind == "ranking":
+        return _right_last(labels, column)
     try:
         numbers = {label: float(label) for label in labels}
     except ValueError:
@@ -225,3 +257,23 @@ def label_names(check: Check, rows: int) -> tuple[str, ...]:
     if not all(math.isfinite(number) for number in numbers.values()):
         return tuple(sorted(labels))
     return tuple(sorted(labels, key=lambda label: (numbers[label], label)))
+
+
+def wrong_and_right(labels: Collection[str]) -> tuple[str, str] | None:
+    """Put the label of right candidates last; None where the labels do not say which one it is."""
+    spelt = {label.casefold(): label for label in labels}
+    for wrong, right in WRONG_AND_RIGHT:
+        if len(labels) == 2 and spelt.keys() == {wrong, right}:
+            return spelt[wrong], spelt[right]
+    return None
+
+
+def _right_last(labels: Collection[str], column: str | None) -> tuple[str, ...]:
+    if len(labels) > 2:
+        what = f'column "{column}" has {len(labels):,} different labels; candidates are wrong or right'
+        raise Fault(what, "name a column with two labels, or write kind: classification")
+    if known := wrong_and_right(labels):
+        return known
+    two = sorted(labels)
+    what = f'column "{column}" has the labels {listed(two, "and")}, and does not say which of them is right'
+    raise Fault(what, f"write labels, the right one last, for instance labels: [{', '.join(two)}]")

@@ -85,11 +85,11 @@ def _keep(sequences: list[int | None], which: int, count: int, side: str) -> set
 
 
 def gold_of(block: pa.RecordBatch, task: Task) -> NDArray[np.float32]:
-    """Return the class index by the label's name, or the score as it is; NaN where there is none."""
+    """Return the index of the label by its name, or the score as it is; NaN where there is none."""
     if "label" not in block.schema.names:
         return np.full(block.num_rows, np.nan, np.float32)
     label = block.column("label")
-    if task.kind == "classification" and not pa.types.is_null(label.type):
+    if task.kind != "regression" and not pa.types.is_null(label.type):
         known = pc.index_in(label, value_set=pa.array(task.labels, label.type))
         strange = pc.unique(label.filter(pc.and_(pc.is_null(known), pc.is_valid(label)))).to_pylist()
         if strange:

@@ -63,7 +63,7 @@ class Dataset:
 def source(where: Dataset, splits: Sequence[str], task: Task, gold_optional: bool) -> Source:
     """Take the rows of one split, or of several one after the other."""
     loaded = [(split, where.load(split)) for split in splits]
-    columns = [*task.text, task.label or "label"]
+    columns = [*task.columns, task.label or "label"]
     for split, data in loaded:
         for name in columns[:-1] if gold_optional else columns:
             if name not in data.column_names:

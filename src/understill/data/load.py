@@ -10,14 +10,15 @@ from pathlib import Path
 
 from understill.data import glue
 from understill.data.check import BadRows
+from understill.data.groups import queries
 from understill.data.normal import Plan, Progress, normalise
 from understill.data.read import BadFile, find_files
 from understill.data.source import Source, from_demo, from_files, texts_of
 from understill.data.taskdata import TaskData, overlap
-from understill.errors import Problem, UserError, nearest
+from understill.errors import Problem, UserError, listed, nearest
 from understill.recipe import Recipe
 from understill.schema import TaskSpec
-from understill.tasks import GLUE, METRICS, Task
+from understill.tasks import GLUE, METRICS, Task, as_ranking
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,28 @@ def read_tasks(
         with _collecting(bad.files):
             found[plan.task.name] = normalise(plan, cache, skip, bad, progress)
     bad.raise_if_any()
+    for splits in found.values():
+        with _collecting(bad.files):
+            _count_queries(splits)
+    bad.raise_if_any()
     return {name: _loaded(splits) for name, splits in found.items()}
+
+
+def _count_queries(splits: dict[str, TaskData]) -> None:
+    """Say how many queries of a ranking task teach something or can be scored; there must be some."""
+    for name, data in splits.items():
+        if data.task.kind != "ranking" or not name.startswith(("train", "dev")):
+            continue
+        use, remark = ("learn", "teach nothing") if name == "train" else ("score", "are not scored")
+        useful, total = queries(data)
+        if not useful:
+            what = f"none of the {total:,} queries of {name} has both a right and a wrong candidate; nothing to {use}"
+            fix = f'rows that agree in column "{data.task.group or data.task.text[0]}" are one query; check that column'
+            raise BadFile(f"tasks.{data.task.name}", what, f"{fix}, or choose another kind")
+        if useful < total:
+            counts = f"{useful:,} of {total:,}"
+            words = "%s/%s: %s queries have both a right and a wrong candidate; the others %s"
+            log.warning(words, data.task.name, name, counts, remark)
 
 
 def _loaded(splits: dict[str, TaskData]) -> LoadedTask:
@@ -106,6 +128,7 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
         range=spec.range,
         metrics=spec.metrics,
         symmetric=bool(spec.symmetric),
+        group=spec.group,
     )
     make = _hub_source(spec, recipe) if spec.hub else _file_source(recipe)
     wanted: dict[str, tuple[str, ...]] = {"train": spec.train, "test": spec.test}
@@ -154,9 +177,13 @@ def _hub_source(spec: TaskSpec, recipe: Recipe) -> Callable[[tuple[str, ...], Ta
 
 def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
     """Plan a task that is known by name."""
-    given = [key for key in ("dev", "test", "text", "label", "kind", "labels", "range") if getattr(spec, key)]
     demos = _demo_tasks()
-    known = (recipe.data.demo is not None and name in demos) or (recipe.data.glue is not None and name in GLUE)
+    in_glue = recipe.data.glue is not None and name in GLUE
+    known = (recipe.data.demo is not None and name in demos) or in_glue
+    fixed = ["dev", "test", "text", "label", "group", "labels", "range"]
+    if not (in_glue and spec.kind == "ranking"):
+        fixed.append("kind")
+    given = [key for key in fixed if getattr(spec, key)]
     if given and known:
         fix = "leave it out, or give train too, to make this a task of your own"
         raise BadFile(f"tasks.{name}.{given[0]}", f"{name} is a known task, which has its own {given[0]}", fix)
@@ -164,8 +191,6 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
         raise BadFile(f"tasks.{name}", "a task of your own needs train, text and label", "name its training file")
     if recipe.data.demo is not None and name in demos:
         task, rows, seed = demos[name], recipe.data.demo.rows, recipe.data.demo.seed
-        if task.kind == "ranking":
-            raise _no_ranking(name)
         splits = {split: from_demo(task, split, rows, seed) for split in ("train", "dev", "test")}
         if names := _unlabelled(spec, recipe):
             splits["unlabelled"] = texts_of(find_files(names, recipe.roots()), task)
@@ -193,7 +218,7 @@ def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> Plan:
     if task.head != name and spec.unlabelled:
         fix = f"give these texts to {task.head}"
         raise BadFile(f"tasks.{name}.unlabelled", f"{name} is only scored, never trained on", fix)
-    task = _changed(task, spec)
+    task = _changed(_ranked(task) if spec.kind == "ranking" else task, spec)
     splits = glue.find(folder, name)
     for split in GLUE[name].counts:
         if split in ("train", "dev") and split not in splits:
@@ -204,6 +229,16 @@ def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> Plan:
     return Plan(task, splits, rows=spec.rows, empty_text=True)
 
 
+def _ranked(task: Task) -> Task:
+    """Return a task of GLUE as a ranking task."""
+    ranked = as_ranking(task)
+    if ranked is None:
+        can = [name for name, entry in GLUE.items() if as_ranking(entry.task)]
+        what = f"{task.name} cannot be made a ranking task, which needs pairs of texts that are right or wrong"
+        raise BadFile(f"tasks.{task.name}.kind", what, f"leave it out; {listed(can, 'and')} can")
+    return ranked
+
+
 def _changed(task: Task, spec: TaskSpec) -> Task:
     """Return a known task with what the recipe changes about it."""
     for metric in spec.metrics:
@@ -211,13 +246,12 @@ def _changed(task: Task, spec: TaskSpec) -> Task:
             fix = nearest(metric, METRICS[task.kind])
             raise BadFile(f"tasks.{task.name}.metrics", f'"{metric}" is no metric for {task.kind}', fix)
     symmetric = task.symmetric if spec.symmetric is None else spec.symmetric
-    if symmetric and not task.pair:
-        raise BadFile(f"tasks.{task.name}.symmetric", "only a task with two texts can be symmetric", "leave it out")
+    if symmetric and (not task.pair or task.kind == "ranking"):
+        what = "only a task with two texts can be symmetric" if not task.pair else "a ranking task cannot be symmetric"
+        raise BadFile(f"tasks.{task.name}.symmetric", what, "leave it out")
+    if spec.candidates and task.kind != "ranking":
+        raise BadFile(f"tasks.{task.name}.candidates", f"{task.name} is no ranking task", "leave it out")
     return replace(task, metrics=spec.metrics or task.metrics, symmetric=symmetric)
-
-
-def _no_ranking(name: str) -> BadFile:
-    return BadFile(f"tasks.{name}", "ranking tasks cannot be trained yet", "leave it out, or make it classification")
 
 
 def _unknown(name: str, recipe: Recipe, demos: dict[str, Task]) -> UserError:

@@ -107,15 +107,15 @@ class Pass:
                     try:
                         if row.fault:
                             raise Fault(row.fault)
-                        name, texts, gold = check(row.values)
+                        name, unit, columns, gold = check(row.values)
                     except Fault as fault:
                         self._reject(place(row.number), row, fault, rejects)
                         continue
                     if share is not None:
-                        side = "dev" if held_out(name, share) else "train"
+                        side = "dev" if held_out(unit, share) else "train"
                         writer, sample = writers[side], samples.get(side)
-                    if sample is None or sample.wants(name):
-                        writer.add(name, texts, gold)
+                    if sample is None or sample.wants(unit):
+                        writer.add(name, columns, gold)
             except BadFile as error:
                 self.bad.files.append(error.problem)
         if self.progress:
@@ -140,7 +140,7 @@ class Pass:
         self.found = {"labels": list(task.labels), "range": list(task.range) if task.range else None}
         if self.split != "train":
             return
-        if task.kind == "classification" and not task.labels:
+        if task.kind != "regression" and not task.labels:
             self.found["labels"] = list(label_names(check, check.gold))
         if task.kind == "regression" and not task.range:
             if check.low == check.high:
@@ -206,4 +206,5 @@ def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
         "rows": plan.rows if split == "train" else None,
         "needs_gold": plan.needs_gold(split),
         "empty_text": plan.empty_text,
+        **({"group": task.group} if task.kind == "ranking" else {}),
     }

@@ -12,7 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understill.data.batch import Batch, Batches, Floats, Ints, Rows, Stream
+from understill.data.batch import Batch, Batches, Rows, Stream
+from understill.data.sampling import Floats
+from understill.data.units import Ints, spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,8 +178,8 @@ class Streamed(Tables):
         ids = np.empty(int(ends[-1]), np.int32)
         for group, here in pieces.items():
             tokens = batches.streams[group // 2].sources[group % 2]
-            ids[_spans(found["start"][here], found["length"][here])] = tokens.ids[
-                _spans(tokens.offsets[row[here]], found["length"][here])
+            ids[spans(found["start"][here], found["length"][here])] = tokens.ids[
+                spans(tokens.offsets[row[here]], found["length"][here])
             ]
         return {**found, "ids": ids}
 
@@ -212,13 +214,6 @@ def _columns(
         "task": np.full(len(rows), stream.task),
         "teacher": said,
     }
-
-
-def _spans(starts: Ints, lengths: Ints) -> Ints:
-    """Return the numbers from each start on, so many of each, one after the other."""
-    before = np.cumsum(lengths) - lengths
-    spans: Ints = np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
-    return spans
 
 
 def resident_bytes(streams: Sequence[Stream]) -> int:

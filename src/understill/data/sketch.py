@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from understill.data.check import Fault, as_score, plain
+from understill.data.check import Fault, as_score, plain, wrong_and_right
 from understill.data.read import File, columns_of, data_file, read_rows
 from understill.errors import UserError
 from understill.tasks import Kind
@@ -104,9 +104,9 @@ def _kind(name: str, values: Sequence[str], distinct: int, length: float) -> Col
     few = distinct < count and distinct <= max(2, min(300, 0.3 * count))
     if LABEL_NAME.search(name) and length < 40 and (few or count < 20):
         return "label"
-    if few and length < 40:
-        return "label"
     words = sum(len(value.split()) for value in values) / count
+    if few and length < 40 and words < 4:  # the questions of a ranking come up again and again, too
+        return "label"
     return "text" if words >= 1.5 or length >= 12 else "other"
 
 
@@ -173,12 +173,15 @@ def _guess(name: str, files: dict[str, list[Path]]) -> TaskGuess | str:
     if not texts or not golds:
         return f"{sketch.path}: no column looks like {'text' if not texts else 'a label or a score'}; columns: {shown}"
     label = max(golds, key=lambda column: (bool(LABEL_NAME.search(column.name)), bool(SCORE_NAME.search(column.name))))
-    if len(texts) == 2:
+    ranked = len(texts) == 2 and 2 * texts[0].distinct <= sketch.rows and wrong_and_right(label.examples) is not None
+    if ranked:
+        doubts.append("the same first text comes with several second ones, wrong and right, so these are ranked")
+    elif len(texts) == 2:
         doubts.append("two columns look like text, so the task is about pairs; keep one if the other is something else")
     if len(texts) > 2:
         texts = [max(texts, key=lambda column: column.length)]
         doubts.append("several columns look like text; the longest was taken")
-    kind: Kind = "regression" if label.kind == "score" else "classification"
+    kind: Kind = "ranking" if ranked else "regression" if label.kind == "score" else "classification"
     return TaskGuess(name, files, sketch, tuple(column.name for column in texts), label, kind, tuple(doubts))
 
 
@@ -247,6 +250,8 @@ def _labels_seen(guess: TaskGuess) -> str:
 
 
 def _other_kind(guess: TaskGuess) -> str:
+    if guess.kind == "ranking":
+        return "or classification, if each pair is judged by itself"
     other = "classification" if guess.kind == "regression" else "regression"
     return f"or {other}, if the column holds {'labels' if other == 'classification' else 'scores'}"
 

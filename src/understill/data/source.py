@@ -11,7 +11,7 @@ from understill.data.read import BadFile, File, Row, batch_rows, read_rows
 from understill.disk import file_digest
 from understill.tasks import Task
 
-#: One file of a source: how to name the place of a row, and the rows as (text, [text,] gold).
+#: One file of a source: how to name the place of a row, and the rows as (text, [text, [group,]] gold).
 Part = tuple[Callable[[int], str], Iterator[Row]]
 
 
@@ -33,7 +33,7 @@ def digest_file(path: Path) -> str:
 
 def from_files(files: Sequence[File], task: Task, gold_optional: bool) -> Source:
     """Take the user's files, by the task's column names."""
-    columns = [*task.text, task.label or "label"]
+    columns = [*task.columns, task.label or "label"]
     optional = columns[-1:] if gold_optional else ()
 
     def parts() -> Iterator[Part]:
@@ -44,11 +44,11 @@ def from_files(files: Sequence[File], task: Task, gold_optional: bool) -> Source
 
 
 def texts_of(files: Sequence[File], task: Task) -> Source:
-    """Take the texts of the user's files alone; a label that stands beside them is never read."""
+    """Take the texts of the user's files, with their groups; a label that stands beside them is never read."""
 
     def parts() -> Iterator[Part]:
         for file in files:
-            yield file.place, without_gold(read_rows(file, task.text))
+            yield file.place, without_gold(read_rows(file, task.columns))
 
     return Source(lambda: _identity(files), parts)
 
@@ -67,7 +67,7 @@ def from_demo(task: Task, split: str, rows: int, seed: int) -> Source:
     """Take the embedded demo data of so many training rows."""
     from understill.data import demo
 
-    columns = [*task.text, "label"]
+    columns = [*task.columns, "label"]
     count = demo.splits(rows)[split]
 
     def identity() -> Any:

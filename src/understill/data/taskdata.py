@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from understill.data.check import row_id
+from understill.data.check import id_maker, row_id
 from understill.disk import sweep
 from understill.tasks import Task
 
-__all__ = ["Sample", "Store", "TaskData", "Writer", "held_out", "id_keys", "overlap", "row_id"]
+__all__ = ["Sample", "Store", "TaskData", "Writer", "held_out", "id_keys", "overlap", "row_id", "unit_keys"]
 
 #: Changes when the form of the files or the meaning of an id changes, so that old caches are not taken for new ones.
 FORMAT = 1
@@ -34,7 +36,7 @@ class TaskData:
 
     task: Task
     split: str
-    path: Path  # Arrow IPC file: id, text1, text2 (pairs only), label (a string or a float64; null where there is none)
+    path: Path  # Arrow IPC file with the columns of `schema`
     fingerprint: str
     rows: int
     rejected: int = 0  # bad rows that were left out
@@ -55,10 +57,11 @@ class TaskData:
 
 
 def schema(task: Task) -> Any:
-    """Return the columns of a task's data."""
-    texts = [(f"text{number}", pa.string()) for number in range(1, len(task.text) + 1)]
+    """Return the columns: id, text1, text2 of pairs, group of ranking tasks, and label, null where there is none."""
+    texts = [f"text{number}" for number in range(1, len(task.text) + 1)]
+    strings = ["id", *texts, *(["group"] if task.kind == "ranking" else [])]
     label = pa.float64() if task.kind == "regression" else pa.string()
-    return pa.schema([("id", pa.string()), *texts, ("label", label)])
+    return pa.schema([*((name, pa.string()) for name in strings), ("label", label)])
 
 
 class Writer:
@@ -73,7 +76,7 @@ class Writer:
         self._characters = 0
 
     def add(self, name: str, texts: list[str], gold: str | float | None) -> None:
-        """Add one row."""
+        """Add one row; the group of a ranking task follows its texts."""
         self._waiting.append((name, *texts, gold))
         self.rows += 1
         for text in texts:
@@ -170,7 +173,7 @@ class Store:
             self._work = None
 
 
-def id_keys(ids: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def id_keys(ids: Any) -> NDArray[np.uint64]:
     """Return the last 64 bits of each id of an Arrow string column, as numbers."""
     parts = [ids] if isinstance(ids, pa.Array) else ids.chunks
     keys = [np.zeros(0, np.uint64)]
@@ -183,13 +186,26 @@ def id_keys(ids: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
     return np.concatenate(keys)
 
 
+def unit_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
+    """Return a number for what each row of a batch must stay together with: rows of its id, or of its group."""
+    if task.kind != "ranking":
+        return id_keys(rows.column("id"))
+    groups, name = pc.dictionary_encode(rows.column("group")), id_maker(task.name)
+    ids = [name([group.encode()]) for group in groups.dictionary.to_pylist()]
+    keys: NDArray[np.uint64] = id_keys(pa.array(ids, pa.string()))[np.asarray(groups.indices)]
+    return keys
+
+
 def held_out(name: str, share: float) -> bool:
-    """Say whether the row of this id belongs to the held-out part; the same text always falls on the same side."""
+    """Say whether what has this id belongs to the held-out part; the same text always falls on the same side."""
     return int(name[:8], 16) < share * 2**32
 
 
 class Sample:
-    """A fair sample of n rows out of a stream: those whose ids hash lowest, in memory that grows with n alone."""
+    """A fair sample of n rows out of a stream: those whose ids hash lowest, in memory that grows with n alone.
+
+    Of a ranking task it has as many whole groups as n rows take.
+    """
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -197,7 +213,7 @@ class Sample:
         self._bar = 2**64
 
     def wants(self, name: str) -> bool:
-        """Say whether a row may still be among the chosen; some that are wanted early are dropped by `choose`."""
+        """Say whether the row, or group, of this id may still be chosen; `choose` drops some that are wanted early."""
         key = int(name[8:], 16)
         if key > self._bar:
             return False
@@ -213,9 +229,11 @@ class Sample:
         with pa.memory_map(str(data)) as source:
             reader = pa.ipc.open_file(source)
             batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-            keys = np.concatenate([np.zeros(0, np.uint64), *(id_keys(batch.column("id")) for batch in batches)])
+            keys = np.concatenate([np.zeros(0, np.uint64), *(unit_keys(batch, task) for batch in batches)])
             keep = np.zeros(len(keys), bool)
             keep[np.argsort(keys, kind="stable")[: self.count]] = True
+            if task.kind == "ranking":
+                keep = keys <= keys[keep].max(initial=0)  # the last group is not cut
             writer = Writer(out, task)
             done = 0
             for batch in batches:

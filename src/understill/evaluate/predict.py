@@ -49,7 +49,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of every row: raw logits for classes, scores on the task's scale for regression."""
+    """What a model says of every row: raw logits for classes, scores on the task's scale, or of candidates."""
 
     task: Task
     logits: NDArray[np.float32]  # [rows, outputs]
@@ -143,6 +143,7 @@ def save_predictions(path: Path, data: TaskData, predictions: Predictions) -> No
     table = data.table()
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "id": table["id"],
+        **({"group": table["group"]} if predictions.task.kind == "ranking" else {}),
         "gold": table["label"],
         "prediction": pa.array(predictions.answers),
         "logits": pa.array(list(predictions.logits), type=pa.list_(pa.float32())),

@@ -84,7 +84,7 @@ def continued(
     for head, task in zip(model.heads.tasks, tasks, strict=True):
         place = _place(parent, task, heads)
         weights = parent.heads.tasks[place].state_dict()
-        if task.labels:
+        if task.kind == "classification":
             order = [parent.tasks[place].labels.index(label) for label in task.labels]
             weights |= {key: weights[key][order] for key in ("out.weight", "out.bias")}
         head.load_state_dict(weights)
@@ -98,7 +98,9 @@ def _place(parent: MultiTaskModel, task: Task, heads: HeadsSpec) -> int:
         raise UserError(f"the model has no head for {task.name}; it answers {', '.join(names)}")
     place = names.index(task.name)
     known = parent.tasks[place]
-    if (known.kind, sorted(known.labels), known.range) != (task.kind, sorted(task.labels), task.range):
+    turned = task.kind == "ranking" and known.labels != task.labels  # another label is the right one
+    same = (known.kind, sorted(known.labels), known.range) == (task.kind, sorted(task.labels), task.range)
+    if turned or not same:
         raise UserError(f"task {task.name} has other labels or another range than the model was trained with")
     if parent.spec.san_of(known) != heads.san_of(task):
         raise UserError(f"task {task.name}: heads.pairs or heads.san is not as the model was trained with")

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from understill.data.encode import all_gold
+from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.data.read import find_files
 from understill.disk import write_json
@@ -124,7 +125,7 @@ def _examine(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
         data = task.splits[split]
         logits = opened.logits(data, progress_of(watch, teacher, f"{task.task.name}/{split}", data.rows))
         save_predictions(_answers(teacher, task, split), data, Predictions(task.task, logits))
-        verdict = examine(task.task, all_gold(data), logits, train)
+        verdict = examine(task.task, all_gold(data), logits, train, groups=grouping(data))
         if verdict.scores:
             scores[f"{task.task.name}/{split}"] = verdict.scores
         if task is loaded and split == "dev":
@@ -132,7 +133,7 @@ def _examine(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
     if found.score is None and teacher.spec.predictions:
         # A file often has answers for other rows than dev's. Those with gold show as well what it is worth.
         data = loaded.splits["train"]
-        found = examine(loaded.task, train, opened.logits(data), train, "train")
+        found = examine(loaded.task, train, opened.logits(data), train, "train", grouping(data))
     facts = {"teacher": teacher.name, "task": teacher.task, "score": found.score, "majority": found.majority}
     write_json(teacher.verdict / "verdict.json", {**facts, "fault": found.fault, "scores": scores})
     watch(Examined(teacher.name, teacher.task, found.score, found.fault))
@@ -228,12 +229,23 @@ def ensemble_scores(plan: Plan, lessons: Lessons, watch: Watch = silent) -> Scor
                 weights=faculty.weights,
                 loss="cross_entropy",
                 temperature=1.0,
+                groups=grouping(task.splits[split]),
             )
             gold = np.where(np.isnan(joined[:, 0]), np.nan, all_gold(task.splits[split]))
-            found = score(task.task, gold, Predictions(task.task, joined).values)
+            found = score(task.task, gold, Predictions(task.task, joined).values, grouping(task.splits[split]))
             if found:
                 scores[f"{task.task.name}/{split}"] = found
     return scores
+
+
+def member_scores(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[str, Scores]:
+    """Return how each of several teachers of a task does on dev by itself, by teacher."""
+    members: dict[str, Scores] = {}
+    for faculty in faculties(plan, lessons, watch).values():
+        if len(faculty.teachers) > 1:
+            for teacher in faculty.teachers:
+                members.setdefault(teacher.name, {}).update(examination(plan, teacher, watch).scores)
+    return members
 
 
 def _read_answers(teacher: TeacherPlan, task: LoadedTask, split: str) -> NDArray[np.float32]:

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
+from understill.data.groups import grouping
 from understill.errors import UserError
 from understill.events import Watch, silent
 from understill.pipeline.examining import examination, faculties, open_teacher, progress_of
@@ -61,6 +62,7 @@ def join_targets(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[tu
             weights=faculty.weights,
             loss=distil.loss,
             temperature=distil.temperature,
+            groups=grouping(plan.loaded[targets.task].splits[targets.split]),
         )
         _look_at_coverage(f"{targets.task}/{targets.split}", answers)
         joined[targets.task, targets.split] = answers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from understill.data.load import LoadedTask
 from understill.errors import UserError
@@ -18,15 +18,16 @@ from understill.pipeline.plan import (
     Start,
     TargetsPlan,
     TeacherPlan,
+    dev_figure,
     dev_sets,
     epoch_of,
     max_length,
     parts_of,
 )
 from understill.recipe import Recipe, fingerprint
-from understill.schema import EncoderSpec, Settings, TeacherSpec, over
+from understill.schema import EncoderSpec, Settings, TeacherSpec
 from understill.section import Every
-from understill.targets.ensemble import shares
+from understill.targets.ensemble import best, shares
 from understill.train.device import pick_device, pick_precision
 from understill.train.loop import total_steps
 
@@ -40,6 +41,14 @@ UNLABELLED = 0.5
 def own_names(recipe: Recipe) -> set[str]:
     """Name the teachers that an encoder may be cut out of."""
     return {str(teacher.name) for teacher in recipe.teachers if teacher.trained}
+
+
+class _Candidate(NamedTuple):
+    """A teacher before its fine-tuning."""
+
+    name: str
+    spec: TeacherSpec
+    models: Mapping[tuple[str, ...], tuple[ModelPlan, ...]]  # by tasks; one model, one for each fold, or none to train
 
 
 class Layout:
@@ -57,14 +66,23 @@ class Layout:
         self.own = [name for name, task in loaded.items() if task.task.head == name]
         self.identities = {place: identity(place) for place in dict.fromkeys(encoders.values())}
         self.teachers: dict[str, list[TeacherPlan]] = {name: [] for name in self.own}
-        self.trained: dict[str, list[ModelPlan]] = {}  # by teacher
+        self.trained: dict[str, list[ModelPlan]] = {}  # by teacher, before any fine-tuning
+        self.tuned: list[ModelPlan] = []
+        self.candidates: tuple[ModelPlan, ...] = ()  # among which the choice is still open
 
     def models(self) -> tuple[ModelPlan, ...]:
         """Return every model, in the order of training."""
-        for spec in self.recipe.teachers:
-            self._add_teacher(spec)
-        models = [model for models in self.trained.values() for model in models]
-        groups = {"": self.own} if self.recipe.together else {f"-{name}": [name] for name in self.own}
+        candidates = [each for spec in self.recipe.teachers for each in self._learn(spec)]
+        chosen = self._choose(candidates)
+        for candidate in candidates:
+            if candidate.name in chosen:
+                self._appoint(candidate)
+        models = [*(model for models in self.trained.values() for model in models), *self.tuned]
+        for name in self.recipe.student.tasks:
+            if name not in self.own:
+                raise UserError(f"student.tasks: {name} is answered by another task's head; leave it out")
+        wanted = [name for name in self.own if not self.recipe.student.tasks or name in self.recipe.student.tasks]
+        groups = {"": wanted} if self.recipe.together else {f"-{name}": [name] for name in wanted}
         if self.recipe.student.unlabelled and not any("unlabelled" in self.loaded[name].splits for name in self.own):
             fix = "name files under tasks.NAME.unlabelled"
             raise UserError(f"student.unlabelled: no task with a teacher has unlabelled text → {fix}")
@@ -77,34 +95,91 @@ class Layout:
 
     # Teachers ---------------------------------------------------------------------------------------------------------
 
-    def _add_teacher(self, spec: TeacherSpec) -> None:
-        for name in spec.tasks:
+    def _learn(self, spec: TeacherSpec) -> Iterator[_Candidate]:
+        """Yield a teacher, once for each of its seeds, with the models it is before any fine-tuning."""
+        for name in (*spec.tasks, *(spec.teaches or ())):
             if name not in self.own:
                 raise UserError(f"teacher {spec.name}: {name} is answered by another task's head; leave it out")
         keys = [name for name in self.own if not spec.tasks or name in spec.tasks]
         if not spec.trained:
-            place, digest = self.outside[str(spec.name)]
-            for key in keys:
-                self._add(str(spec.name), key, spec, digest, (), place)
+            yield _Candidate(str(spec.name), spec, {(key,): () for key in keys})
             return
         settings = self.recipe.settings(spec)
         groups = {"": keys} if spec.models == "together" else {f"-{key}": [key] for key in keys}
         self.trained[str(spec.name)] = []
         for seed in spec.seeds or (0,):  # not the student's: one set of teachers serves all its seeds
             name = f"{spec.name}-seed{seed}" if len(spec.seeds) > 1 else str(spec.name)
-            for suffix, group in groups.items():
-                models = tuple(self._fold_models(f"{name}{suffix}", group, settings, seed, spec.folds))
-                self.trained[str(spec.name)] += models
-                digest = (
-                    models[0].fingerprint if len(models) == 1 else fingerprint([each.fingerprint for each in models])
+            start = self._start(settings)
+            models = {
+                tuple(group): tuple(self._fold_models(f"{name}{suffix}", group, settings, start, seed, spec.folds))
+                for suffix, group in groups.items()
+            }
+            self.trained[str(spec.name)] += [model for group in models.values() for model in group]
+            yield _Candidate(name, spec, models)
+
+    def _choose(self, candidates: Sequence[_Candidate]) -> set[str]:
+        """Return the names of those that teach: of candidates that are to be fine-tuned only the best go on.
+
+        The choice is made by their dev scores before that. Where they are not trained yet it is open, and the first
+        ones stand in.
+        """
+        best_of = self.recipe.targets.best
+        everybody = {candidate.name for candidate in candidates}
+        if not self._chosen_early:
+            return everybody
+        assert best_of
+        for candidate in candidates:
+            if candidate.spec.finetune is None or candidate.spec.folds:
+                fix = "give all teachers finetune and no folds, or leave best.by out"
+                raise UserError(
+                    f"targets.best.by: teacher {candidate.name} is not fine-tuned as the others are → {fix}"
                 )
-                for key in group:
-                    self._add(name, key, spec, digest, models, "")
+        self._check_count(everybody)
+        models = {candidate.name: next(iter(candidate.models.values()))[0] for candidate in candidates}
+        for name, model in models.items():
+            self._check_by(name, [task.name for task in model.tasks])
+        if not all(model.done for model in models.values()):
+            self.candidates = tuple(models.values())
+            return {candidate.name for candidate in candidates[: best_of.count]}
+        scores = {name: {task.name: dev_figure(model, task) for task in model.tasks} for name, model in models.items()}
+        return set(best(scores, best_of.count, best_of.by))
+
+    @property
+    def _chosen_early(self) -> bool:
+        """Whether teachers are chosen before they are fine-tuned."""
+        best_of = self.recipe.targets.best
+        return bool(best_of and best_of.by and any(spec.finetune is not None for spec in self.recipe.teachers))
+
+    def _appoint(self, candidate: _Candidate) -> None:
+        """Let a candidate teach its tasks, fine-tuned on each where its recipe says so."""
+        spec = candidate.spec
+        for group, models in candidate.models.items():
+            for key in group:
+                if not spec.teaches_task(key):
+                    continue
+                mine = models
+                if spec.finetune is not None:
+                    mine = tuple(
+                        self._finetuned(model, key, self.recipe.finetuning(spec), "teacher") for model in models
+                    )
+                    self.tuned += mine
+                if spec.trained:
+                    prints = [each.fingerprint for each in mine]
+                    self._add(candidate.name, key, spec, prints[0] if len(mine) == 1 else fingerprint(prints), mine, "")
+                else:
+                    place, digest = self.outside[str(spec.name)]
+                    self._add(candidate.name, key, spec, digest, (), place)
+
+    def _finetuned(self, model: ModelPlan, key: str, settings: Settings, role: Role) -> ModelPlan:
+        """Return a model that goes on from another on one task alone."""
+        prefix = {"student": "", "model": "", "baseline": "baseline-"}.get(model.role, f"{model.name}-")
+        begin = Start(model.name, str(model.folder / "model"), model, heads=True)
+        name = f"{prefix}finetuned-{key}"
+        return self._model(name, role, [key], settings, begin, model.seed, fold=model.fold)
 
     def _fold_models(
-        self, name: str, keys: Sequence[str], settings: Settings, seed: int, folds: int | None
+        self, name: str, keys: Sequence[str], settings: Settings, start: Start, seed: int, folds: int | None
     ) -> Iterator[ModelPlan]:
-        start = self._start(settings)
         if folds is None:
             yield self._model(name, "teacher", keys, settings, start, seed)
             return
@@ -132,28 +207,29 @@ class Layout:
     # Students ---------------------------------------------------------------------------------------------------------
 
     def _students(self, suffix: str, keys: Sequence[str]) -> Iterator[ModelPlan]:
-        """Yield the baseline, the student, and the student fine-tuned on each task."""
+        """Yield the baseline and the student, and each fine-tuned on every task."""
         recipe = self.recipe
         settings, seed = recipe.settings(recipe.student), recipe.seed
         start = self._start(settings)
         lessons = self._lessons(keys)
-        if lessons and recipe.student.baseline:
-            level = self._as_many_steps(settings, keys, lessons)
+        tuned = recipe.finetuning(recipe.student) if recipe.student.finetune is not None else None
+        if (lessons or start.model) and recipe.student.baseline:
+            level = self._as_many_steps(settings, keys, lessons) if lessons else settings
             # Layers cut out of a teacher have learnt from it: the baseline takes those the teacher itself began with.
             own = start
             while own.model:
                 own = own.model.start
-            yield self._model(f"baseline{suffix}", "baseline", keys, level, own, seed)
+            baseline = self._model(f"baseline{suffix}", "baseline", keys, level, own, seed)
+            yield baseline
+            if tuned:
+                yield from (self._finetuned(baseline, key, tuned, "finetuned baseline") for key in keys)
         # Without teachers there is nothing to tell apart, and models are called after their tasks.
         role: Role = "student" if recipe.teachers else "model"
         name = f"student{suffix}" if recipe.teachers else suffix.removeprefix("-") or "multi"
         student = self._model(name, role, keys, settings, start, seed, lessons=lessons)
         yield student
-        if recipe.student.finetune is not None:
-            tuned = settings.model_copy(update={"training": over(settings.training, recipe.student.finetune)})
-            for key in keys:
-                begin = Start(student.name, str(student.folder / "model"), student, heads=True)
-                yield self._model(f"finetuned-{key}", "finetuned", [key], tuned, begin, seed)
+        if tuned:
+            yield from (self._finetuned(student, key, tuned, "finetuned") for key in keys)
 
     def _lessons(self, keys: Sequence[str]) -> Lessons | None:
         if not any(self.teachers[key] for key in keys):
@@ -166,6 +242,8 @@ class Layout:
         tables = [(key, "train") for key in keys if self.teachers[key]] + [(key, "unlabelled") for key in unlabelled]
         targets = tuple(self._targets(key, split) for key, split in tables)
         rule = self.recipe.targets
+        if self._chosen_early:
+            rule = rule.model_copy(update={"best": None})
         by = rule.best.by if rule.best else ()
         judged = tuple(teacher for key in by for teacher in self.teachers[key])
         return Lessons(self.recipe.student.distil, rule, targets, unlabelled, judged)
@@ -178,15 +256,27 @@ class Layout:
                 shares(
                     [each.name for each in teachers], weights_of(tuple(teachers), rule.weights), [None] * len(teachers)
                 )
-        if rule.best:
-            every = {teacher.name for teachers in self.teachers.values() for teacher in teachers}
-            if rule.best.count > len(every):
-                what = f"{rule.best.count} is more than there are teachers"
-                raise UserError(f"targets.best.count: {what} → at most {len(every)}")
-            for task in rule.best.by:
-                for name in sorted(every - {teacher.name for teacher in self.teachers.get(task, ())}):
-                    fix = "name tasks that every teacher answers"
-                    raise UserError(f"targets.best.by: teacher {name} does not answer {task} → {fix}")
+        if rule.best and not self._chosen_early:
+            answers: dict[str, list[str]] = {}
+            for task, teachers in self.teachers.items():
+                for teacher in teachers:
+                    answers.setdefault(teacher.name, []).append(task)
+            self._check_count(answers)
+            for name in sorted(answers):
+                self._check_by(name, answers[name])
+
+    def _check_count(self, every: Collection[str]) -> None:
+        best_of = self.recipe.targets.best
+        if best_of and best_of.count > len(every):
+            what = f"{best_of.count} is more than there are teachers"
+            raise UserError(f"targets.best.count: {what} → at most {len(every)}")
+
+    def _check_by(self, name: str, answers: Collection[str]) -> None:
+        """Refuse a choice by tasks that a teacher does not answer."""
+        for task in self.recipe.targets.best.by if self.recipe.targets.best else ():
+            if task not in answers:
+                fix = "name tasks that every teacher answers"
+                raise UserError(f"targets.best.by: teacher {name} does not answer {task} → {fix}")
 
     def _targets(self, key: str, split: str) -> TargetsPlan:
         teachers, facts = tuple(self.teachers[key]), self.loaded[key].task.to_dict()
@@ -284,6 +374,7 @@ class Layout:
             "dropout": settings.heads.dropout_of(key),
             "san": san.model_dump(mode="json") if (san := settings.heads.san_of(loaded.task)) else None,
             "data": {split: loaded.splits[split].fingerprint for split in ("dev", "train") if split in loaded.splits},
+            **({"candidates": self.recipe.tasks[key].candidates} if loaded.task.kind == "ranking" else {}),
         }
 
     def _lesson_facts(self, lessons: Lessons) -> dict[str, Any]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from understill.data.batch import Part, shares
+from understill.data.groups import units_in
 from understill.data.load import LoadedTask
+from understill.data.sampling import Part, shares
 from understill.recipe import Recipe
 from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training
 from understill.targets.store import MANIFEST
 from understill.tasks import Task
 
-Role = Literal["model", "teacher", "student", "baseline", "finetuned"]
+Role = Literal["model", "teacher", "student", "baseline", "finetuned", "finetuned baseline"]
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class Plan:
     recipe: Recipe
     loaded: Mapping[str, LoadedTask]
     models: tuple[ModelPlan, ...]  # in the order they are trained in
+    candidates: tuple[ModelPlan, ...]  # to be trained before it is known which of them go on to teach
+    again: Callable[[], Plan] = field(repr=False)  # lays the same out as things stand then
 
     @property
     def targets(self) -> tuple[TargetsPlan, ...]:
@@ -162,20 +167,26 @@ def dev_sets(loaded: Mapping[str, LoadedTask], head: str) -> list[tuple[LoadedTa
     return [(task, split) for task in tasks for split in task.splits if split.startswith("dev")]
 
 
+def dev_figure(model: ModelPlan, task: Task) -> float:
+    """Return the first metric of a finished model on a task's dev set; NaN where it has none."""
+    facts = json.loads((model.folder / "done.json").read_text(encoding="utf-8"))
+    return float(facts["scores"].get(f"{task.name}/dev", {}).get(task.metrics[0], math.nan))
+
+
 def parts_of(
     tasks: tuple[Task, ...], loaded: Mapping[str, LoadedTask], settings: Settings, unlabelled: Mapping[str, float]
 ) -> list[Part]:
-    """Count the rows a model is trained on: labelled ones first, then those that teachers label."""
+    """Count the rows, or queries, a model is trained on: labelled ones first, then those that teachers label."""
     parts = []
     for split in ("train", "unlabelled"):
         for number, task in enumerate(tasks):
             share = unlabelled.get(task.name, 0.0) if split == "unlabelled" else 0.0
             if split == "train" or share:
                 orders = 2 if settings.training.both_orders and task.symmetric else 1
-                parts.append(Part(number, loaded[task.name].splits[split].rows * orders, share))
+                parts.append(Part(number, units_in(loaded[task.name].splits[split]) * orders, share))
     return parts
 
 
 def epoch_of(parts: list[Part], training: Training) -> int:
-    """Return how many steps an epoch of these rows takes."""
+    """Return how many steps an epoch of these units takes."""
     return int(shares(parts, training.batch, training.batches, training.sampling).draws.sum()) // training.batch

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from errno import EEXIST, ENOTDIR
+from functools import partial
 from pathlib import Path
 
 from understill.data.load import LoadedTask, load_tasks, read_tasks
@@ -60,7 +62,19 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     loaded = read_tasks(tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
     # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
     loaded = {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
-    return Plan(recipe, loaded, Layout(recipe, loaded, found_encoders, outside).models())
+    return _lay_out(recipe, loaded, found_encoders, outside)
+
+
+def _lay_out(
+    recipe: Recipe,
+    loaded: Mapping[str, LoadedTask],
+    encoders: Mapping[EncoderSpec, str],
+    outside: Mapping[str, tuple[str, str]],
+) -> Plan:
+    layout = Layout(recipe, loaded, encoders, outside)
+    return Plan(
+        recipe, loaded, layout.models(), layout.candidates, partial(_lay_out, recipe, loaded, encoders, outside)
+    )
 
 
 def _all_settings(recipe: Recipe) -> list[Settings]:

@@ -6,17 +6,17 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from understill.disk import write_json
-from understill.events import Watch, silent
-from understill.pipeline.examining import ensemble_scores, examine_outsiders
+from understill.events import Chosen, Watch, silent
+from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
 from understill.pipeline.locking import at_work
-from understill.pipeline.plan import ModelPlan, Plan
-from understill.pipeline.planning import make_plan
+from understill.pipeline.plan import Plan
+from understill.pipeline.planning import make_plan, pick_models
 from understill.pipeline.scoring import majority_scores
 from understill.pipeline.teaching import TrainedModel, teach
 from understill.recipe import Recipe
@@ -36,6 +36,7 @@ class Run:
     models: tuple[TrainedModel, ...]
     majority: Scores
     teachers: Scores  # of each task's teachers together; empty without teachers
+    members: Mapping[str, Scores]  # of each by itself, where a task has several
     tasks: Mapping[str, Task]
 
 
@@ -45,16 +46,34 @@ def run(recipe: Recipe, watch: Watch = silent) -> Run:
     with at_work(recipe.output.path):
         record = _begin(plan)
         examine_outsiders(plan, watch)
+        if plan.candidates:
+            plan = _settle(plan, watch)
+            record = _begin(plan)
         trained = tuple(teach(plan, plan.models, watch))
         return _finish(plan, record, trained, watch)
 
 
-def train_some(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> list[TrainedModel]:
-    """Train some models of a plan with what they need, as a run that is not finished."""
+def train_some(plan: Plan, names: tuple[str, ...], watch: Watch = silent) -> list[TrainedModel]:
+    """Train some models of a plan with what they need, or all, as a run that is not finished."""
+    models = pick_models(plan, names)
     with at_work(plan.recipe.output.path):
         if _recorded(plan.recipe.output.path / plan.recipe.name / RECORD) != _uses(plan):
             _begin(plan)
+        open_ones = {model.folder for model in plan.candidates}
+        if open_ones and any(model.folder not in open_ones for model in models):
+            plan = _settle(plan, watch)
+            models = pick_models(plan, names)
+            _begin(plan)
         return teach(plan, models, watch)
+
+
+def _settle(plan: Plan, watch: Watch) -> Plan:
+    """Train the candidates, and return the plan with the best of them as teachers."""
+    teach(plan, plan.candidates, watch)
+    settled = plan.again()
+    chosen = dict.fromkeys(teacher.name for lessons in settled.lessons for teacher in lessons.teachers)
+    watch(Chosen(tuple(chosen), len(plan.candidates)))
+    return settled
 
 
 def _recorded(record: Path) -> Any:
@@ -79,10 +98,13 @@ def _finish(plan: Plan, record: dict[str, Any], trained: tuple[TrainedModel, ...
     """Write down what came out."""
     folder = plan.recipe.output.path / plan.recipe.name
     teachers: Scores = {}
+    members: dict[str, Scores] = {}
     for lessons in plan.lessons:
         teachers |= ensemble_scores(plan, lessons, watch)
+        for name, scores in member_scores(plan, lessons, watch).items():
+            members.setdefault(name, {}).update(scores)
     tasks = {name: loaded.task for name, loaded in plan.loaded.items()}
-    done = Run(folder, trained, majority_scores(plan), teachers, tasks)
+    done = Run(folder, trained, majority_scores(plan), teachers, members, tasks)
     _point_at_models(folder, trained)
     models = {
         model.name: {
@@ -94,7 +116,7 @@ def _finish(plan: Plan, record: dict[str, Any], trained: tuple[TrainedModel, ...
         for model in trained
     }
     record |= {"state": "done", "finished": time.time(), "majority": done.majority}
-    write_json(folder / RECORD, {**record, "teachers": done.teachers, "models": models})
+    write_json(folder / RECORD, {**record, "teachers": done.teachers, "members": members, "models": models})
     return done
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from understill.data.encode import all_gold
+from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens
 from understill.errors import UserError
@@ -34,11 +35,11 @@ def dev_score(
     network: MultiTaskModel, model: ModelPlan, dev: Mapping[tuple[str, str], Tokens], batch: int
 ) -> tuple[float, Scores]:
     """Score a model in training on each task's first dev set; their mean decides which weights are kept."""
-    scores = {}
+    scores, loaded = {}, {task.task.name: task for task in model.scored}
     for task in model.tasks:
-        tokens = dev[task.name, "dev"]
+        tokens, groups = dev[task.name, "dev"], grouping(loaded[task.name].splits["dev"])
         values = predict(network, tokens, task, batch).values
-        scores[f"{task.name}/dev"] = score(task, np.asarray(tokens.gold, dtype=np.float64), values)
+        scores[f"{task.name}/dev"] = score(task, np.asarray(tokens.gold, dtype=np.float64), values, groups)
     return float(np.mean([primary(task, scores[f"{task.name}/dev"]) for task in model.tasks])), scores
 
 
@@ -61,12 +62,14 @@ def score_model(
             predictions = predict(network, rows, loaded.task, recipe.evaluation.batch)
             if keep:
                 save_predictions(keep / f"{loaded.task.name}.{split}.parquet", data, predictions)
-            measured = score(loaded.task, np.asarray(rows.gold, dtype=np.float64), predictions.values)
+            gold = np.asarray(rows.gold, dtype=np.float64)
+            measured = score(loaded.task, gold, predictions.values, grouping(data))
             if measured:
                 scores[f"{loaded.task.name}/{split}"] = measured
             else:
                 kept = f"; its predictions are kept in {keep}" if keep else ""
-                log.warning("%s/%s has no labels, so it has no score%s", loaded.task.name, split, kept)
+                lacks = "labels" if np.isnan(gold).all() else "query with both a right and a wrong candidate"
+                log.warning("%s/%s has no %s, so it has no score%s", loaded.task.name, split, lacks, kept)
     return scores
 
 
@@ -102,6 +105,6 @@ def majority_scores(plan: Plan) -> Scores:
     for name, loaded in plan.loaded.items():
         train = all_gold(plan.loaded[loaded.task.head].splits["train"])
         for split, data in loaded.splits.items():
-            if split.startswith("dev") and (guess := majority(loaded.task, train, all_gold(data))):
+            if split.startswith("dev") and (guess := majority(loaded.task, train, all_gold(data), grouping(data))):
                 scores[f"{name}/{split}"] = guess
     return scores

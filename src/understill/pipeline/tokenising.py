@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.data.batch import Batches, Stream, sizes_on
+from understill.data.groups import grouping, teaching
 from understill.data.load import LoadedTask
+from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError
 from understill.events import Tokenising, Watch
-from understill.pipeline.plan import ModelPlan, Plan
+from understill.pipeline.plan import Fold, ModelPlan, Plan
 from understill.targets.teachers import fold_of
 from understill.tasks import Task
 from understill.train.device import pick_device
@@ -56,23 +58,23 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
         both = training.both_orders and task.symmetric
         return [tokens(loaded, split), *([tokens(loaded, split, swapped=True)] if both else [])]
 
+    def stream(number: int, task: Task, split: str, answers: NDArray[np.float32] | None) -> Stream:
+        data = plan.loaded[task.name].splits[split]
+        groups, most = grouping(data), plan.recipe.tasks[task.name].candidates
+        rows = _rows(data, groups, answers, model.fold)
+        share = shares[task.name] if split == "unlabelled" else 0.0
+        return Stream(number, sources(task, split), rows, answers, share, groups, most)
+
     streams = []
     for number, task in enumerate(model.tasks):
-        rows = None
-        if model.fold:
-            fold = fold_of(plan.loaded[task.name].splits["train"], model.fold.count)
-            rows = np.flatnonzero(fold != model.fold.number)
-            if not len(rows):
-                raise UserError(f"{task.name} has too few rows for {model.fold.count} folds → write fewer folds")
         answers = joined.get((task.name, "train"))
         if joined and answers is None:  # a task without a teacher still needs room for as many outputs as it has
             answers = np.broadcast_to(np.float32(np.nan), (plan.loaded[task.name].splits["train"].rows, task.outputs))
-        streams.append(Stream(number, sources(task, "train"), rows, answers))
+        streams.append(stream(number, task, "train", answers))
     for number, task in enumerate(model.tasks):
         answers = joined.get((task.name, "unlabelled"))
         if answers is not None:
-            known = np.flatnonzero(~np.isnan(answers[:, 0]))
-            streams.append(Stream(number, sources(task, "unlabelled"), known, answers, shares[task.name]))
+            streams.append(stream(number, task, "unlabelled", answers))
     return Batches(
         streams,
         batch=training.batch,
@@ -84,3 +86,20 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
         weights=[plan.recipe.tasks[task.name].weight for task in model.tasks],
         sizes=sizes_on(pick_device(plan.recipe.machine), max(tokens.lengths.values())),
     )
+
+
+def _rows(
+    data: TaskData, groups: NDArray[np.int64] | None, answers: NDArray[np.float32] | None, fold: Fold | None
+) -> NDArray[np.int64] | None:
+    """Choose the rows that a model learns from; None where it is all of them."""
+    chosen = np.ones(data.rows, bool) if groups is None else teaching(data, groups)
+    if data.split == "unlabelled" and answers is not None:
+        chosen = chosen & ~np.isnan(answers[:, 0])
+        if not chosen.any():
+            what = "no query has two candidates that teachers speak of"
+            raise UserError(f"{data.task.name}/unlabelled: {what} → name other files, or set student.unlabelled: 0")
+    if fold:
+        chosen = chosen & (fold_of(data, fold.count) != fold.number)
+        if not chosen.any():
+            raise UserError(f"{data.task.name} has too few rows for {fold.count} folds → write fewer folds")
+    return None if chosen.all() else np.flatnonzero(chosen)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -30,13 +31,20 @@ def join(
     weights: Floats,
     loss: Loss,
     temperature: float,
+    groups: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float32]:
     """Return one target for each row, [rows, outputs], out of raw logits, [teachers, rows, outputs].
 
     It holds log-probabilities for the loss "cross_entropy", with the temperature applied to each teacher before they
     are averaged; logits, which know no temperature, for the loss "logits"; scores where the task is `scored`. A teacher
     whose logits for a row are all NaN has no say there; a row on which nobody has a say stays NaN.
+
+    A ranking has `groups`, [rows]: there the candidates of a query are joined as the outputs of a row are elsewhere,
+    and a teacher that says nothing of one of them has no say in all.
     """
+    rule = partial(join, scored=scored, combine=combine, weights=weights, loss=loss, temperature=temperature)
+    if groups is not None:
+        return _join_groups(logits, groups, rule)
     if logits.ndim != 3 or weights.shape != (len(logits),):
         raise ValueError(f"logits of shape {logits.shape} do not go with weights of shape {weights.shape}")
     heard = weights > 0
@@ -51,6 +59,22 @@ def join(
         known = total > 0
         share = (share[:, known] / total[known])[:, :, None]
         joined[start : start + BLOCK][known] = _mean(values[:, known], share, scored, combine, loss, temperature)
+    return joined
+
+
+def _join_groups(
+    logits: NDArray[np.floating], groups: NDArray[np.int64], join_rows: Callable[..., NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """Join the scores of candidates as if those of a group were the outputs of one row."""
+    joined = np.full(logits.shape[1:], np.nan, np.float32)
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    sizes = np.diff(starts, append=len(order))
+    for size in np.unique(sizes):
+        rows = order[starts[sizes == size, None] + np.arange(size)]  # [groups of this size, size]
+        values = logits[:, rows, 0]
+        values[np.isnan(values).any(axis=2)] = np.nan
+        joined[rows, 0] = join_rows(values)
     return joined
 
 

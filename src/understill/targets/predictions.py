@@ -46,7 +46,9 @@ class PredictionsTeacher:
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
         """Return what the files say of each row; NaN where they say nothing."""
         found, places = self._find(data)
-        columns = [self.task.labels.index(label) for label in data.task.labels] or [0]
+        columns = [0]
+        if data.task.kind == "classification":
+            columns = [self.task.labels.index(label) for label in data.task.labels]
         said = np.full((data.rows, len(columns)), np.nan, np.float32)
         said[found] = self.values[places[found]][:, columns]
         if progress:
@@ -167,8 +169,9 @@ def _form(name: str, file: File, task: Task, given: Mapping[str, str]) -> _Form:
         wanted = listed([f'"{column}"' for column in task.text], "and")
         raise BadFile(str(file.path), f'no column "id" and no {wanted}', "rows are found by their id or by their texts")
     free = [column for column in there if column not in ("id", *task.text)]
-    if task.kind == "regression":
-        column = next((column for column in (_answered(task), "score", task.name, task.label) if column in free), None)
+    if task.kind != "classification":
+        named = (_answered(task), "score", task.name, *([task.label] if task.kind == "regression" else []))
+        column = next((column for column in named if column in free), None)
         if column is None:
             raise BadFile(str(file.path), f"no scores; the columns are: {_shown(there)}", 'name one of them "score"')
         return _Form(task, texts, (column,))

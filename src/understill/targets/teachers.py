@@ -14,7 +14,8 @@ from scipy.optimize import linear_sum_assignment
 from transformers import PreTrainedTokenizerFast
 
 from understill.data.check import id_maker
-from understill.data.taskdata import TaskData, id_keys
+from understill.data.groups import contested, grouping
+from understill.data.taskdata import TaskData, id_keys, unit_keys
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError, listed
 from understill.evaluate.metrics import FUNCTIONS, majority, primary, score
@@ -126,7 +127,11 @@ class NetworkTeacher:
             raise UserError(f"teacher {self.name}: its {own.name} is a {own.kind} task, here it is {task.kind}")
         if len(own.text) != len(task.text):
             raise UserError(f"teacher {self.name}: it reads {len(own.text)} text, {task.name} has {len(task.text)}")
-        return own, [0] if own.kind == "regression" else match_labels(self.name, own.labels, task, self.labels)
+        if own.kind == "ranking" and own.labels == task.labels[::-1]:
+            raise UserError(f'teacher {self.name}: it takes "{own.labels[1]}" to be right → turn the labels round')
+        if own.kind != "classification":
+            return own, [0]
+        return own, match_labels(self.name, own.labels, task, self.labels)
 
     def logits(self, data: TaskData, progress: Progress | None = None, rows: NDArray[np.bool_] | None = None) -> Logits:
         """Return the logits of every row, or of some; the others are NaN."""
@@ -174,8 +179,8 @@ def part(tokens: Tokens, rows: NDArray[np.bool_]) -> Tokens:
 
 
 def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
-    """Return each row's fold, by its texts alone: equal texts, and symmetric pairs turned round, share one."""
-    keys = id_keys(data.table()["id"])
+    """Return each row's fold, by its texts alone: equal texts, symmetric pairs turned round, and a group share one."""
+    keys = np.concatenate([np.zeros(0, np.uint64), *(unit_keys(batch, data.task) for batch in data.batches())])
     if data.task.symmetric:
         name = id_maker(data.task.head)
         turned = [
@@ -200,6 +205,8 @@ class FoldedTeacher:
         """Return what a training row's own fold says, whatever split it turns up in; else the mean of all models."""
         folds = fold_of(data, len(self.models))
         seen = np.isin(id_keys(data.table()["id"]), id_keys(self.train.table()["id"]))
+        if (groups := grouping(data)) is not None:  # scores of two models are not to be ranked among each other
+            seen = np.isin(groups, groups[seen])
         said = np.zeros((data.rows, data.task.outputs))
         for fold, model in enumerate(self.models):
             weight = np.where(seen, folds == fold, 1 / len(self.models))
@@ -226,17 +233,33 @@ class Verdict:
 
 
 def examine(
-    task: Task, gold: NDArray[np.floating], logits: Logits, train_gold: NDArray[np.floating], split: str = "dev"
+    task: Task,
+    gold: NDArray[np.floating],
+    logits: Logits,
+    train_gold: NDArray[np.floating],
+    split: str = "dev",
+    groups: NDArray[np.int64] | None = None,
 ) -> Verdict:
-    """Score a teacher on rows that have gold and of which it says something; it must beat the simplest guess."""
+    """Score a teacher on rows that have gold and of which it says something; it must beat the simplest guess.
+
+    A ranking's `groups` are the numbers of its rows' queries; of each, it must have all to go by.
+    """
     known = ~np.isnan(gold) & ~np.isnan(logits).any(axis=1)
+    if groups is not None:
+        known &= ~np.isin(groups, groups[~known]) & contested(groups, gold)
+        groups = groups[known]
     if not known.any():
         return Verdict(None, {}, None, "")
     true, said = gold[known].astype(np.float64), Predictions(task, logits[known]).values
     train = true if np.isnan(train_gold).all() else train_gold.astype(np.float64)
-    scores, guess = score(task, true, said), majority(task, train, true)
+    scores, guess = score(task, true, said, groups), majority(task, train, true, groups)
     reached, floor = primary(task, scores), primary(task, guess)
-    reason = _strange_scale(true, said, train) if task.kind == "regression" else _mixed_up(task, true, said, floor)
+    if groups is not None:
+        reason = _upside_down(task, true, said, groups, floor)
+    elif task.kind == "regression":
+        reason = _strange_scale(true, said, train)
+    else:
+        reason = _mixed_up(task, true, said, floor)
     if not reason and reached <= floor:
         reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
     name = task.metrics[0]
@@ -249,6 +272,11 @@ def _shown(metric: str, scores: dict[str, float]) -> str:
     return f"{scores[metric]:.3f}" if metric == "mse" else f"{100 * scores[metric]:.1f}"
 
 
+def _by_chance(count: int) -> float:
+    """Return how much better some other reading of a mere guesser's outputs may fit."""
+    return float(max(0.1, 3 / np.sqrt(count)))
+
+
 def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:
     """Say which labels seem to stand for which others, where another order of the outputs fits far better."""
     counts = np.zeros((task.outputs, task.outputs), np.int64)  # [said, gold]
@@ -256,8 +284,7 @@ def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:
     meant = linear_sum_assignment(counts, maximize=True)[1]
     gain = (counts[np.arange(task.outputs), meant].sum() - np.trace(counts)) / len(gold)
     turned = score(task, gold, meant[said.astype(np.int64)].astype(np.float64))
-    # By chance alone, some other order of a mere guesser's outputs always fits a little better.
-    if gain <= max(0.1, 3 / np.sqrt(len(gold))) or primary(task, turned) <= floor:
+    if gain <= _by_chance(len(gold)) or primary(task, turned) <= floor:
         return ""
     pairs = ", ".join(f"{task.labels[here]}: {task.labels[there]}" for here, there in enumerate(meant))
     reach = _shown(task.metrics[0], turned)
@@ -265,6 +292,16 @@ def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:
         f"its labels seem to be mixed up, and in another order they would reach {reach}; if its names are wrong, "
         f"write labels: {{{pairs}}}, with its own name for what now goes as the first of each two"
     )
+
+
+def _upside_down(task: Task, gold: Floats, said: Floats, groups: NDArray[np.int64], floor: float) -> str:
+    """Say that a ranking seems to be meant the other way round, where that would fit far better."""
+    upright, turned = score(task, gold, said, groups), score(task, gold, -said, groups)
+    gain = primary(task, turned) - primary(task, upright)
+    if gain <= _by_chance(len(np.unique(groups))) or primary(task, turned) <= floor:
+        return ""
+    reach = _shown(task.metrics[0], turned)
+    return f"its scores seem to be upside down, and turned round they would reach {reach}: higher must be better"
 
 
 def _strange_scale(gold: Floats, said: Floats, train: Floats) -> str:

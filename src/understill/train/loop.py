@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,17 +72,18 @@ def steps(
     micro = micro or training.micro_batch or training.batch
     for number in range(start, total):
         progress = number / total
-        batch = _move(batches[number], accelerator.device)
+        gathered = batches[number]
+        batch = _move(gathered, accelerator.device)
         set_rates(optimizer, factor := rate_factor(number, total, training))
         while True:
             torch.manual_seed(_step_seed(seed, number))
-            outcome = _gradients(
-                model, objective, batch, accelerator, training, micro, progress, batches.only(number), number == start
-            )
+            pieces = [batch.part(rows) for rows in gathered.cut(micro)]
+            only, denominator = batches.only(number), float(batches.batch) if training.reduction == "mean" else 1.0
+            outcome = _gradients(model, objective, pieces, accelerator, denominator, progress, only, number == start)
             if outcome is not None:
                 break
             # Out of memory: nothing was updated yet, so the step is simply taken again in smaller pieces.
-            micro = _halve(micro, len(batch), optimizer)
+            micro = _halve(min(micro, batches.batch), max(map(len, pieces)), optimizer)
         parts, counts = outcome
         norm = accelerator.clip_grad_norm_(model.parameters(), training.clip) if training.clip else None
         # In fp16 a gradient that overflows is usual: the scaler leaves the step out and lowers its scale.
@@ -145,21 +146,18 @@ def _move(batch: Batch, device: torch.device) -> Batch:
 def _gradients(
     model: nn.Module,
     objective: Objective,
-    batch: Batch,
+    pieces: Sequence[Batch],
     accelerator: Accelerator,
-    training: Training,
-    micro: int,
+    denominator: float,
     progress: float,
     only: int | None,
     first: bool,
 ) -> tuple[Tensor, Tensor] | None:
-    """Add up the gradients of one batch, in pieces of `micro` rows; None when memory ran out."""
-    denominator = float(len(batch)) if training.reduction == "mean" else 1.0
+    """Add up the gradients of one batch, piece by piece; None when memory ran out."""
     parts = torch.zeros(3, len(objective.tasks), device=accelerator.device)
     counts = torch.zeros_like(parts)
     try:
-        for begin in range(0, len(batch), micro):
-            piece = batch.part(slice(begin, begin + micro))
+        for piece in pieces:
             logits = model(piece, only)
             if first:
                 objective.check(logits, piece)
@@ -181,17 +179,18 @@ def out_of_memory(error: RuntimeError) -> bool:
 
 
 def _halve(micro: int, rows: int, optimizer: torch.optim.Optimizer) -> int:
-    """Give memory back and return half the number of rows per forward pass."""
+    """Give memory back and return half the number of rows, or queries, per forward pass, which were so many rows."""
     optimizer.zero_grad(set_to_none=True)
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    micro = min(micro, rows)
     if micro == 1:
-        raise UserError("out of memory even with one row at a time: use a smaller encoder or encoder.max_length")
-    half = (micro + 1) // 2
-    log.warning("out of memory with %d rows per forward pass: going on with %d", micro, half)
-    return half
+        least, fix = "one row", "use a smaller encoder or encoder.max_length"
+        if rows > 1:
+            least, fix = f"one query of {rows} candidates", f"{fix}, or set tasks.NAME.candidates"
+        raise UserError(f"out of memory even with {least} at a time: {fix}")
+    log.warning("out of memory with %d rows per forward pass: going on with %d", rows, (rows + 1) // 2)
+    return (micro + 1) // 2
 
 
 def _step_seed(seed: int, number: int) -> int:

@@ -17,6 +17,7 @@ from understill.errors import TrainingError
 from understill.models.heads import link
 from understill.schema import Distil
 from understill.tasks import Task
+from understill.train.ranking import Queries
 
 _SHAPES = ("linear", "cosine", "quadratic")
 
@@ -27,7 +28,7 @@ class Loss:
 
     total: Tensor  # scalar, with gradient
     parts: Tensor  # [3, tasks], summed over each task's rows, without gradient: as descended; hard and soft, unweighted
-    counts: Tensor  # [3, tasks], rows; those with a hard part; those with a teacher
+    counts: Tensor  # [3, tasks], rows, or queries of a ranking; those with a hard part; those with a teacher
 
 
 class _Heard(NamedTuple):
@@ -38,6 +39,16 @@ class _Heard(NamedTuple):
     values: Tensor  # [n, W], 0 where nothing is said
 
 
+class _Rows(NamedTuple):
+    """What each row of a batch comes to, [n] each."""
+
+    hard: Tensor  # the loss against its label, unweighted
+    soft: Tensor  # the loss against its teacher
+    unit: Tensor  # whether it counts: of a query's candidates, only the first does
+    known: Tensor  # whether it has a hard part
+    taught: Tensor  # whether it has a soft one
+
+
 class Objective(nn.Module):
     """The loss of a batch that may mix tasks: a hard part from labels and, with `distil`, a soft one from teachers.
 
@@ -45,13 +56,17 @@ class Objective(nn.Module):
     student) at temperature T, or a squared error of logits or scores. They are added as hard·λ and soft·(1 − λ), or as
     hard and soft where nothing is annealed. A row without a teacher has its hard part alone, at weight 1. For a row
     without gold the teacher's best class, or its score, stands in.
+
+    In a ranking the candidates of a query take the place of the classes of a row: the choice should fall on a right
+    one, whichever it is. A query's loss is put down to its first row.
     """
 
     # Everything below is a lookup by task number, so that one batch of fixed shape needs no Python per task.
     owner: Tensor  # [columns] the task of each output
     first: Tensor  # [tasks] its first output
     width: Tensor  # [tasks] its number of outputs
-    scored: Tensor  # [tasks] whether it is a regression
+    scored: Tensor  # [tasks] whether it gives a score, rather than classes
+    ranked: Tensor  # [tasks] whether that is the score of a candidate
     low: Tensor  # [tasks] a score is read as (score − low) / span
     span: Tensor
     heat: Tensor  # [tasks] the temperature
@@ -65,6 +80,7 @@ class Objective(nn.Module):
         self.tasks = tuple(tasks)
         self.regression = regression
         self.distil = distil
+        self.ranks = any(task.kind == "ranking" for task in tasks)
         widths = [task.outputs for task in tasks]
         ranges = [task.range if task.range and regression != "raw" else (0.0, 1.0) for task in tasks]
         settings = [(distil or Distil()).of(task.name) for task in tasks]
@@ -74,7 +90,8 @@ class Objective(nn.Module):
             "owner": torch.tensor([index for index, width in enumerate(widths) for _ in range(width)]),
             "first": torch.tensor([sum(widths[:index]) for index in range(len(widths))]),
             "width": torch.tensor(widths),
-            "scored": torch.tensor([task.kind == "regression" for task in tasks]),
+            "scored": torch.tensor([task.kind != "classification" for task in tasks]),
+            "ranked": torch.tensor([task.kind == "ranking" for task in tasks]),
             "low": torch.tensor([low for low, _ in ranges]),
             "span": torch.tensor([high - low for low, high in ranges]),
             "heat": torch.tensor([each.temperature for each in settings]),
@@ -89,30 +106,35 @@ class Objective(nn.Module):
     def forward(
         self, logits: Tensor, batch: Batch | Packed, denominator: float = 1.0, progress: float | Tensor = 0.0
     ) -> Loss:
-        """Return the weighted sum of the rows' losses over the denominator (rows for a mean, 1 for a sum).
+        """Return the weighted sum of the rows' losses over the denominator (units for a mean, 1 for a sum).
 
         `progress` is the share of the run that is done, which is what annealing goes by.
         """
         logits = logits.float()
-        heard = self._hear(batch)
-        gold = batch.gold if heard is None else self._gold(batch, heard)
+        queries = self._queries(batch)
+        heard = self._hear(batch, queries)
+        gold = batch.gold if heard is None else self._gold(batch, heard, queries)
         known = ~gold.isnan()
         first = logits.gather(1, self.first[batch.task].unsqueeze(1)).squeeze(1)
         score = link(first, self.regression)
         # `check` sees the first batch only; later on, a row with nothing to learn from adds nothing.
         hard = torch.where(known, self._hard(logits, score, batch.task, gold.nan_to_num()), 0.0)
         if heard is None:
-            rows, soft, taught = hard, torch.zeros_like(hard), torch.zeros_like(known)
+            soft, taught = torch.zeros_like(hard), torch.zeros_like(known)
         else:
-            taught = heard.taught
-            soft = self._soft(logits, score, batch.task, heard)  # 0 where nothing is said
+            soft, taught = self._soft(logits, score, batch.task, heard), heard.taught  # 0 where nothing is said
+        rows = _Rows(hard, soft, torch.ones_like(known), known, taught)
+        if queries is not None:
+            rows = self._by_query(rows, first, gold, batch.task, heard, queries)
+        total = rows.hard
+        if heard is not None:
             weights = self.weights(progress)[:, batch.task]
-            rows = hard * torch.where(taught, weights[0], 1.0) + soft * weights[1]
-        rows = rows * batch.weight
-        nothing = torch.zeros(3, len(self.tasks), device=rows.device)
-        parts = nothing.index_add(1, batch.task, torch.stack([rows, hard, soft]).detach())
-        counts = nothing.index_add(1, batch.task, torch.stack([torch.ones_like(known), known, taught]).float())
-        return Loss(rows.sum() / denominator, parts, counts)
+            total = rows.hard * torch.where(taught, weights[0], 1.0) + rows.soft * weights[1]
+        total = total * batch.weight
+        nothing = torch.zeros(3, len(self.tasks), device=total.device)
+        parts = nothing.index_add(1, batch.task, torch.stack([total, rows.hard, rows.soft]).detach())
+        counts = nothing.index_add(1, batch.task, torch.stack([rows.unit, rows.known, rows.taught]).float())
+        return Loss(total.sum() / denominator, parts, counts)
 
     def weights(self, progress: float | Tensor) -> Tensor:
         """Return the weights of the hard and the soft part of each task, [2, tasks]."""
@@ -124,20 +146,32 @@ class Objective(nn.Module):
         """Return the λ of tasks without one of their own; None where nothing is annealed."""
         return self.distil.anneal.at(progress) if self.distil and self.distil.anneal else None
 
-    def _hear(self, batch: Batch | Packed) -> _Heard | None:
+    def _queries(self, batch: Batch | Packed) -> Queries | None:
+        """Find out which rows are candidates of the same query; None where no task is a ranking."""
+        if not self.ranks:
+            return None
+        assert isinstance(batch, Batch), "rankings are not trained on packed rows"
+        return Queries(batch.group)
+
+    def _hear(self, batch: Batch | Packed, queries: Queries | None) -> _Heard | None:
         """Read the teachers' column; None where there is nothing to read."""
         width = batch.teacher.shape[1]
         if self.distil is None or not width:
             return None
         own = torch.arange(width, device=batch.teacher.device) < self.width[batch.task].unsqueeze(1)
         taught = ~batch.teacher[:, 0].isnan()
+        if queries is not None:
+            taught = ~queries.any(~taught)
         # NaN goes before any arithmetic: times zero it would still be NaN, in the gradient as well.
         return _Heard(taught, own, torch.where(own & taught.unsqueeze(1), batch.teacher, 0.0))
 
-    def _gold(self, batch: Batch | Packed, heard: _Heard) -> Tensor:
+    def _gold(self, batch: Batch | Packed, heard: _Heard, queries: Queries | None) -> Tensor:
         """Return gold labels, and what the teacher says where there is none."""
         best = heard.values.masked_fill(~heard.own, -torch.inf).argmax(dim=1)
-        said = torch.where(self.scored[batch.task], heard.values[:, 0], best)
+        score = heard.values[:, 0]
+        said = torch.where(self.scored[batch.task], score, best)
+        if queries is not None:
+            said = torch.where(self.ranked[batch.task], (score == queries.best(score)).float(), said)
         return torch.where(batch.gold.isnan() & heard.taught, said, batch.gold)
 
     def _hard(self, logits: Tensor, score: Tensor, task: Tensor, gold: Tensor) -> Tensor:
@@ -168,6 +202,24 @@ class Objective(nn.Module):
         distance = self._distance(score, torch.where(scored, heard.values[:, 0], 0.0), task)
         return torch.where(scored & heard.taught, distance, divergence + squares)
 
+    def _by_query(
+        self, rows: _Rows, first: Tensor, gold: Tensor, task: Tensor, heard: _Heard | None, queries: Queries
+    ) -> _Rows:
+        """Give the first candidate of each query its losses, and the others none; rows of other kinds stay."""
+        ranked, alone, right = self.ranked[task], queries.first, gold == 1
+        # Only a choice between right and wrong teaches something.
+        known = rows.known & ~(ranked & (queries.any(~rows.known) | ~queries.any(right)))
+        hard = torch.where(known & alone, queries.surprise(first, right), 0.0)
+        hard = torch.where(ranked, hard, rows.hard)
+        soft = rows.soft
+        if heard is not None:
+            heat, said = self.heat[task], heard.values[:, 0]
+            squares = queries.sum((first - said).square())
+            divergence = heat**2 * queries.divergence(first / heat, said)
+            choice = torch.where(self.matched[task], squares, divergence)
+            soft = torch.where(ranked, torch.where(heard.taught & alone, choice, 0.0), soft)
+        return _Rows(hard, soft, alone, known & alone, rows.taught & alone)
+
     def _distance(self, score: Tensor, wanted: Tensor, task: Tensor) -> Tensor:
         """Return squared errors of scores, where the wanted ones are on their tasks' scales."""
         return functional.mse_loss(score, (wanted - self.low[task]) / self.span[task], reduction="none")
@@ -179,21 +231,28 @@ class Objective(nn.Module):
             raise TrainingError(
                 f"logits have shape {tuple(logits.shape)}; {rows} rows and {columns} outputs are needed"
             )
-        heard = self._hear(batch)
+        queries = self._queries(batch)
+        heard = self._hear(batch, queries)
         missing = batch.gold.isnan()
         if heard is not None:
-            self._check_teacher(batch, heard)
+            self._check_teacher(batch, heard, queries)
             missing = missing & ~heard.taught
         if missing.any():
             also = "" if self.distil is None else " and no teacher"
             raise TrainingError(f"task {self._name(batch, missing)}: a training row has no gold label{also}")
-        classes = ~self.scored[batch.task] & ~batch.gold.isnan()
-        wrong = classes & ((batch.gold < 0) | (batch.gold >= self.width[batch.task]) | (batch.gold % 1 != 0))
+        ranked = self.ranked[batch.task]
+        classes = (ranked | ~self.scored[batch.task]) & ~batch.gold.isnan()
+        count = torch.where(ranked, 2, self.width[batch.task])  # a candidate is wrong or right
+        wrong = classes & ((batch.gold < 0) | (batch.gold >= count) | (batch.gold % 1 != 0))
         if wrong.any():
             gold = batch.gold[wrong][0]
             raise TrainingError(f"task {self._name(batch, wrong)}: gold {gold} is not one of its classes")
+        if queries is not None:
+            lost = ranked & ~queries.any(batch.gold.isnan() | (batch.gold == 1))
+            if lost.any():
+                raise TrainingError(f"task {self._name(batch, lost)}: a query has no right candidate")
 
-    def _check_teacher(self, batch: Batch | Packed, heard: _Heard) -> None:
+    def _check_teacher(self, batch: Batch | Packed, heard: _Heard, queries: Queries | None) -> None:
         """Refuse what a teacher cannot have said."""
         there = heard.own & ~batch.teacher.isnan()
         count, wanted = there.sum(dim=1), self.width[batch.task]
@@ -207,6 +266,10 @@ class Objective(nn.Module):
         total = heard.values.exp().masked_fill(~heard.own, 0.0).sum(dim=1)
         likely = heard.taught & ~self.scored[batch.task] & ~self.matched[batch.task]
         skewed = likely & ((total - 1).abs() > 1e-3)
+        if queries is not None:
+            # Some candidates may have been left out of this step, so that the others have less.
+            total = queries.sum(total)
+            skewed = skewed | (heard.taught & self.ranked[batch.task] & ~self.matched[batch.task] & (total > 1 + 1e-3))
         if skewed.any():
             name, sum_ = self._name(batch, skewed), float(total[skewed][0])
             raise TrainingError(f"task {name}: a teacher's probabilities sum to {sum_:g}, not to 1")

@@ -22,7 +22,15 @@ TASKS: dict[str, Task] = {
         Task("queue", "classification", ("message",), "label", queue.LABELS, metrics=("accuracy", "macro_f1")),
         Task("follows", "classification", ("ticket", "statement"), "label", follows.LABELS),
         Task("similar", "regression", ("first", "second"), "label", range=(0.0, 5.0), symmetric=True),
-        Task("answer", "ranking", ("question", "answer"), "label"),
+        Task(
+            "answer",
+            "ranking",
+            ("question", "answer"),
+            "label",
+            answer.LABELS,
+            metrics=("precision_at_1", "mrr"),
+            group="group",
+        ),
     )
 }
 
@@ -70,7 +78,7 @@ def block(name: str, split: str, seed: int, number: int, rows: int = BLOCK) -> p
             f"{split}-{group}" for group in (columns["group"] + number * (BLOCK // answer.GROUP)).tolist()
         ]
         _complete(columns, rows)
-    kept = [*task.text, *(["group"] if task.kind == "ranking" else []), *([] if split == "unlabelled" else ["label"])]
+    kept = [*task.columns, *([] if split == "unlabelled" else ["label"])]
     score = pa.float64() if task.kind == "regression" else pa.string()
     arrays = [pa.array(columns[key][:rows], score if key == "label" else pa.string()) for key in kept]
     return pa.RecordBatch.from_arrays(arrays, names=kept)

@@ -8,6 +8,7 @@ from understill.data.demo.fill import Columns, Dice, Words, fill, flat, objects
 from understill.data.demo.world import DATES, DAYS, PRODUCTS
 
 GROUP = 4  # candidate answers to a question
+LABELS = ("0", "1")  # wrong, right
 
 #: (what customers ask, what helps). Entries 2n and 2n+1 are easily confused: same words, other need.
 TOPICS: tuple[tuple[Words, Words], ...] = (

@@ -320,6 +320,15 @@ def test_predict_answers_pairs(at: Desk) -> None:
     assert re.fullmatch(r"The password \| A password\n  pairs: [01] \(\d+%\), [01] \d+%\n", told.out)
 
 
+def test_predict_takes_several_second_texts_for_one_first(at: Desk) -> None:
+    told = done("predict", model_folder(), "--text", "The password", "--second", "A password", "--second", "A parcel")
+    lines = told.out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "The password | A password",
+        "The password | A parcel",
+    ]
+
+
 def test_predict_answers_only_the_task_asked_for(at: Desk) -> None:
     assert len(done("predict", "runs/my-tasks", "--text", "good", "--task", "films").out.splitlines()) == 2
     assert 'did you mean "films"?' in understill("predict", "runs/my-tasks", "--text", "a", "--task", "film").err
@@ -380,7 +389,7 @@ def test_predict_says_which_rows_had_no_answer(at: Desk, tmp_path: Path) -> None
         (["--file", "in.csv"], "--file needs --out"),
         (["--file", "in.csv", "--out", "out.csv", "--second", "b"], "--second goes with --text"),
         (["--text", "a", "--out", "out.csv"], "--out and --columns go with --file"),
-        (["--text", "a", "--second", "b", "--second", "c"], "1 texts and 2 second texts do not make pairs"),
+        (["--text", "a", "--text", "b", "--second", "c"], "2 texts and 1 second texts do not make pairs"),
         (["--text", "a", "--device", "gpu"], '--device "gpu": write auto, cpu, cuda or mps'),
         (["--file", "none.csv", "--out", "out.csv"], "none.csv: no such file"),
         (["--file", "films.csv", "--out", "out.docx"], "--out out.docx: the name must end in"),

@@ -15,7 +15,7 @@ import yaml
 
 from understill import pipeline
 from understill.cli import app
-from understill.data.groups import queries
+from understill.data.groups import count_queries
 from understill.data.load import load_tasks
 from understill.data.sketch import sketch_recipe
 from understill.recipe import Recipe, load_recipe, make_recipe
@@ -181,7 +181,7 @@ def test_the_pages_ranking_loads_as_it_is_written(tmp_path: Path, monkeypatch: p
         Path(name).write_text(table.body, encoding="utf-8")
     loaded = load_tasks(make_recipe(yaml.safe_load(recipe.body)), tmp_path / "cache")["answer"]
     assert (loaded.task.kind, loaded.task.labels) == ("ranking", ("no", "yes"))
-    assert queries(loaded.splits["train"]) == (2, 2)
+    assert count_queries(loaded.splits["train"]) == (2, 2)
 
 
 # The page on the recipe ----------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.schema import EncoderSpec
 
 ROOT = Path(__file__).parent.parent
+GRID = ("c-1e_09", "c-0.01")
 WORD = "encoder.network.embeddings.word_embeddings.weight"
 
 
@@ -55,6 +56,10 @@ def kd(make_tiny: Callable[..., Recipe]) -> Callable[..., Recipe]:
 def scores_of(model: Any) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = json.loads((model.folder.parent / "done.json").read_text())["scores"]
     return found
+
+
+def named(run: pipeline.Run) -> dict[str, Any]:
+    return {model.name: model for model in run.models}
 
 
 def taught_by(plan: Plan) -> set[str]:
@@ -163,6 +168,50 @@ def test_tasks_without_a_teacher_are_learnt_from_gold_and_the_others_without_it(
         assert last[task] == pytest.approx(last[f"{task}/soft"]), "the hard part has no weight"
 
 
+def test_the_choice_takes_the_lowest_error_where_that_is_what_counts(kd: Callable[..., Recipe]) -> None:
+    teachers = [
+        {"name": "c", "tasks": "together", "grid": {"training": {"lr": [1e-9, 1e-2]}}, "finetune": {"steps": 1}}
+    ]
+    changes = {"tasks": {"mood": {}, "similar": {"metrics": ["mse"]}}, "teachers": teachers}
+    targets = {"weak": "keep", "best": {"count": 1, "by": ["similar"]}}
+    events: list[Any] = []
+    run = pipeline.run(kd(**changes, targets=targets), events.append)
+    errors = {name: scores_of(model)["similar/dev"]["mse"] for name, model in named(run).items() if name in GRID}
+    assert errors["c-0.01"] != errors["c-1e_09"]
+    assert [event.teachers for event in events if isinstance(event, Chosen)] == [(min(errors, key=errors.__getitem__),)]
+
+
+def test_nothing_of_a_run_is_waste_when_others_than_the_first_were_chosen(kd: Callable[..., Recipe]) -> None:
+    first = pipeline.make_plan(kd())
+    run = pipeline.run(kd())
+    stood_in = {model.name for model in first.models if model.role == "teacher" and model.awaits_choice}
+    assert stood_in != {name for name, model in named(run).items() if model.role == "teacher" and "-finetuned-" in name}
+    assert pipeline.clean(kd().output.path) == []
+
+
+def test_a_model_that_does_not_hang_on_the_choice_is_trained_without_the_candidates(kd: Callable[..., Recipe]) -> None:
+    plan = pipeline.make_plan(kd())
+    events: list[Any] = []
+    pipeline.train_some(plan, ("baseline",), events.append)
+    assert [event.model for event in events if isinstance(event, Teaching)] == ["baseline"]
+    for name in ("c-0.0-0.001-finetuned-mood", "c-0.3-0.01-finetuned-mood"):
+        with pytest.raises(UserError, match="is known when they are trained"):
+            pipeline.train_some(plan, (name,), events.append)
+    assert len([event for event in events if isinstance(event, Teaching)]) == 1
+
+
+def test_a_teacher_may_lend_its_encoder_beside_the_choice(kd: Callable[..., Recipe]) -> None:
+    lend = {"name": "lend", "tasks": ["similar"], "models": "together", "teaches": []}
+    grid = {"name": "c", "tasks": "together", "grid": {"training": {"lr": [1e-3, 1e-2]}}, "finetune": {"steps": 1}}
+    best = {"count": 1, "by": ["mood"]}
+    plan = pipeline.make_plan(
+        kd(teachers=[lend, grid], targets={"weak": "keep", "best": best}, student={"encoder": {"name": "lend"}})
+    )
+    assert [model.name for model in plan.candidates] == ["c-0.001", "c-0.01"]
+    (student,) = (model for model in plan.models if model.role == "student")
+    assert student.start.model and student.start.model.name == "lend"
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -174,6 +223,27 @@ def test_tasks_without_a_teacher_are_learnt_from_gold_and_the_others_without_it(
         (
             {"teachers": [{"name": "a", "tasks": ["mood", "follows"], "models": "together", "finetune": True}]},
             "targets.best.count: 2 is more than there are teachers",
+        ),
+        (
+            {
+                "teachers": [
+                    {"name": "a", "tasks": "together", "finetune": True},
+                    {"name": "b", "tasks": ["mood", "follows"], "models": "together", "finetune": True},
+                ]
+            },
+            "targets.best.by: teacher b does not learn similar",
+        ),
+        (
+            {
+                "teachers": [
+                    {"name": "a", "tasks": "together", "finetune": True, "grid": {"finetune": {"lr": [1e-3, 1e-2]}}}
+                ]
+            },
+            "teachers a-0.001 and a-0.01 differ only in their fine-tuning",
+        ),
+        (
+            {"targets": {"best": {"count": 1, "by": ["mood"]}, "weights": {"c-0.0-0.001": 1}}},
+            "targets.weights: teacher c-0.0-0.01 has no weight",
         ),
     ],
 )
@@ -194,6 +264,10 @@ def test_a_choice_that_cannot_be_made_is_refused_before_training(
         ({"tasks": "together", "grid": {"encoder": {"dropout": []}}}, "grid: encoder.dropout is"),
         ({"tasks": "together", "grid": {"seeds": [1, 2]}}, "grid: seeds cannot vary"),
         ({"tasks": "together", "grid": ["encoder"]}, "is no grid"),
+        ({"tasks": "together", "grid": {"training": [{"lr": 1}]}}, "grid: training is a whole section"),
+        ({"tasks": "together", "training": 5, "grid": {"training": {"lr": [1]}}}, "grid: training is 5 here"),
+        ({"checkpoint": "there", "grid": {"encoder": ["a"]}}, "a teacher with checkpoint is not trained here"),
+        ({"tasks": ["mood"], "models": "together", "teaches": []}, "it teaches nothing that the student learns"),
         ({"tasks": "together", "grid": {"encoder": {"drop": [1, 2]}}}, "drop"),
         ({"checkpoint": "there", "finetune": True}, "a checkpoint is not trained here"),
     ],
@@ -221,6 +295,44 @@ def test_a_grid_stands_for_every_combination_and_is_saved_spelled_out(recipe_val
     ]  # fmt: skip
     assert {(each.training.lr, each.training.epochs) for each in settings} == {(1e-3, 2.0)}
     assert make_recipe(recipe.model_dump(mode="json")) == recipe
+
+
+def test_a_grid_leaves_the_rest_of_its_sections_as_they_are(recipe_values: dict[str, Any]) -> None:
+    teacher = {"tasks": "together", "encoder": {"dropout": 0.3}, "finetune": True}
+    grid = {"encoder": ["minilm", "mpnet"], "finetune": {"lr": [1e-4]}}
+    recipe = make_recipe({**recipe_values, "teachers": [{**teacher, "grid": grid}]})
+    assert [
+        (each.encoder and each.encoder.name, each.encoder and each.encoder.dropout) for each in recipe.teachers
+    ] == [
+        ("minilm", 0.3),
+        ("mpnet", 0.3),
+    ]
+    assert [recipe.finetuning(each).training.lr for each in recipe.teachers] == [1e-4, 1e-4]
+
+
+def test_what_is_wrong_behind_a_grid_is_reported_where_it_stands(recipe_values: dict[str, Any]) -> None:
+    grid = {"tasks": "together", "grid": {"encoder": {"dropout": [0.1, 0.2]}}, "traning": {}}
+    with pytest.raises(RecipeError) as error:
+        make_recipe({**recipe_values, "teachers": [grid, {"encoder": {"dropuot": 1}}]})
+    lines = str(error.value).splitlines()[1:]
+    assert len(lines) == 2 and "teachers.0.traning" in lines[0] and "teachers.1.encoder.dropuot" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"student": {"distil": {"temperature": 2}, "encoder": {"name": "t"}}}, "student.distil"),
+        ({"student": {"unlabelled": 0.5, "encoder": {"name": "t"}}}, "student.unlabelled"),
+        ({"targets": {"weak": "keep"}, "student": {"encoder": {"name": "t"}}}, "targets"),
+    ],
+)
+def test_settings_for_lessons_that_nobody_gives_are_refused(
+    recipe_values: dict[str, Any], changes: dict[str, Any], place: str
+) -> None:
+    teacher = {"name": "t", "tasks": "together", "teaches": []}
+    make_recipe({**recipe_values, "teachers": [teacher], "student": {"encoder": {"name": "t"}}})
+    with pytest.raises(RecipeError, match=f"{place}: there is no teacher"):
+        make_recipe({**recipe_values, "teachers": [teacher], **changes})
 
 
 # The recipes in miniature ---------------------------------------------------------------------------------------------
@@ -258,7 +370,7 @@ def in_miniature(name: str, glue: Path, encoder: Path, runs: Path, *sets: str) -
     there = {"cola", "mnli", "rte", "mrpc", "stsb"}
     values["tasks"] = {task: spec for task, spec in values["tasks"].items() if task in there}
     values["training"] |= quick
-    if values["teachers"]:
+    if any(teacher["teaches"] != [] for teacher in values["teachers"]):
         values["targets"]["weak"] = "keep"
     values["machine"]["threads"] = 1
     values["heads"]["tasks"] = {task: spec for task, spec in values["heads"]["tasks"].items() if task in there}
@@ -334,6 +446,10 @@ def test_a_model_folder_is_the_starting_point_of_any_training(make_tiny: Callabl
     (second,) = pipeline.run(recipe).models
     one, two = (weights_of(load_model(model.folder).model) for model in (first, second))
     assert torch.allclose(one[WORD], two[WORD], atol=1e-6)
+    runs = tmp_path / "runs"
+    for folder in (runs / "tiny", first.folder.parent):
+        with pytest.raises(UserError, match=r"no config.json.* → name a model in it, such as .*(multi|model)$"):
+            pipeline.make_plan(make_tiny(tasks=["follows"], encoder={"name": str(folder)}))
     # Other weights under the same path are another model.
     before = pipeline.make_plan(recipe).models[0].folder
     pipeline.run(make_tiny(tasks=["mood"], seed=1, name="third"))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import weights_of
+from helpers import same, weights_of
 from understill import pipeline
 from understill.data.batch import Batches
 from understill.data.encode import all_gold
 from understill.data.groups import groups_of
+from understill.errors import UserError
 from understill.estimate import estimate
 from understill.evaluate.metrics import score
 from understill.evaluate.predictor import load
@@ -109,8 +112,10 @@ def test_folds_and_fine_tuning_keep_queries_whole(ranking: Callable[..., Recipe]
     run = pipeline.run(recipe)
     names = {model.name: model for model in run.models}
     assert {"student", "finetuned-mood", "finetuned-answer"} <= set(names)
-    before, after = (weights_of(load_model(names[name].folder).model) for name in ("student", "finetuned-answer"))
-    assert any((value != before[name]).any() for name, value in after.items() if name in before)
+    before, after = (
+        weights_of(load_model(names[name].folder).model.encoder) for name in ("student", "finetuned-answer")
+    )
+    assert before.keys() == after.keys() and not same(before, after)
     plan = pipeline.make_plan(recipe)
     folds = [model for model in plan.models if model.fold and model.tasks[0].name == "answer"]
     groups = groups_of(plan.loaded["answer"].splits["train"])
@@ -127,3 +132,45 @@ def test_what_teachers_say_of_unlabelled_queries_is_learnt(ranking: Callable[...
     mood, answer = (stream for stream in batches.streams if stream.share)
     assert (mood.task, answer.task) == (0, 1)
     assert mood.groups is None and answer.groups is not None and np.isnan(answer.sources[0].gold).all()
+
+
+def candidates(path: Path, queries: range, places: Sequence[int] = (0, 1, 2)) -> Path:
+    """Write candidates of these queries, of which the first is right."""
+    rows = [(f"question {query} ?", f"answer {query} {place}", place) for query in queries for place in places]
+    question, answer, number = zip(*rows, strict=True)
+    right = [str(int(place == 0)) for place in number]
+    pq.write_table(pa.table({"question": question, "answer": answer, "right": right, "score": number}), path)
+    return path
+
+
+def test_what_teachers_leave_out_of_a_ranking_is_counted_in_queries(
+    ranking: Callable[..., Recipe], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train, more = candidates(tmp_path / "train.parquet", range(8)), candidates(tmp_path / "more.parquet", range(8, 12))
+    whole = candidates(tmp_path / "whole.parquet", range(2))
+    part = candidates(tmp_path / "part.parquet", range(2, 12), places=(1, 2))
+    files = {"train": str(train), "dev": str(train), "unlabelled": str(more)}
+    own = {**files, "text": ["question", "answer"], "label": "right", "kind": "ranking"}
+    teacher = {"name": "llm", "predictions": [str(whole), str(part)]}
+    plan = pipeline.make_plan(ranking(tasks={"answer": own}, teachers=[teacher]))
+    (lessons,) = plan.lessons
+    words = "answer/unlabelled: the teachers do not score all candidates of any of its 4 queries → give answers for it"
+    with pytest.raises(UserError, match=words):
+        join_targets(plan, lessons)
+    assert "answer/train: teachers do not score all candidates of 6 of 8 queries" in caplog.messages
+
+
+def test_a_model_is_not_scored_where_the_other_label_is_right(make_tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+    recipe = make_tiny(tasks=["answer"])
+    (model,) = pipeline.run(recipe).models
+    path = tmp_path / "own.parquet"
+    pq.write_table(pipeline.make_plan(recipe).loaded["answer"].splits["dev"].table(), path)
+    files = {"train": str(path), "dev": str(path), "text": ["text1", "text2"], "label": "label", "group": "group"}
+
+    def scores(labels: list[str]) -> Any:
+        own = make_tiny(tasks={"answer": {**files, "kind": "ranking", "labels": labels}})
+        return pipeline.evaluate(model.folder, own)[0]
+
+    assert scores(["0", "1"])["answer/dev"]["precision_at_1"] == model.scores["answer/dev"]["precision_at_1"]
+    with pytest.raises(UserError, match='answer does not fit the model, which takes "1" to be right → turn the labels'):
+        scores(["1", "0"])

@@ -220,7 +220,9 @@ def evaluate(
 def predict(
     model: Model,
     text: Annotated[list[str] | None, typer.Option("--text", help="A text; may be given several times.")] = None,
-    second: Annotated[list[str] | None, typer.Option("--second", help="The second text of a pair.")] = None,
+    second: Annotated[
+        list[str] | None, typer.Option("--second", help="The second text of a pair; several go with one --text.")
+    ] = None,
     file: Annotated[Path | None, typer.Option(help="A file of texts: CSV, TSV, JSONL or Parquet, of any size.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write the answers: .parquet, .csv or .jsonl.")] = None,
     task: Tasks = None,
@@ -240,6 +242,8 @@ def predict(
         raise UserError("--out and --columns go with --file; answers to --text are printed")
     predictor = pipeline.load_predictor(model, device)
     if text:
+        if second and len(text) == 1:
+            text = text * len(second)  # one query, several candidates
         terminal.show_answers(text, second, predictor.predict(text, second or None, task))
         return
     from understill.evaluate.stream import predict_file

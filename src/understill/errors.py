@@ -82,7 +82,8 @@ class Collector:
     ) -> bool:
         if not isinstance(error, UserError):
             return False
-        self.errors.append(error)
+        if str(error) not in map(str, self.errors):  # several parts of a recipe may want the same
+            self.errors.append(error)
         return True
 
     def raise_if_any(self) -> None:

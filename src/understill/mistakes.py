@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -83,9 +83,14 @@ WANTED: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def explain(error: ValidationError, root: type[BaseModel], places: Places) -> list[Problem]:
-    """Turn all that is wrong with a recipe into problems, in the order of the file."""
-    found = [problem for detail in error.errors() for problem in _problems(detail, root, places)]
+def explain(
+    error: ValidationError, root: type[BaseModel], places: Places, moved: Mapping[str, Sequence[int]]
+) -> list[Problem]:
+    """Turn all that is wrong with a recipe into problems, in the order of the file.
+
+    `moved` says for lists that were taken apart where their parts stand in the file.
+    """
+    found = dict.fromkeys(problem for detail in error.errors() for problem in _problems(detail, root, places, moved))
     return sorted(found, key=lambda problem: int(problem.place[5:]) if problem.place.startswith("line ") else 0)
 
 
@@ -102,14 +107,23 @@ def shown(value: Any) -> str:
     return "a list" if isinstance(value, (list, tuple)) else "a mapping" if isinstance(value, dict) else repr(value)
 
 
-def _problems(detail: Any, root: type[BaseModel], places: Places) -> Iterator[Problem]:
-    path = tuple(part for part in detail["loc"] if part != "[key]")
+def _problems(
+    detail: Any, root: type[BaseModel], places: Places, moved: Mapping[str, Sequence[int]]
+) -> Iterator[Problem]:
+    path = _as_written(tuple(part for part in detail["loc"] if part != "[key]"), moved)
     if detail["type"] != "faulty":
         yield _problem(detail, path, root, places)
         return
     for key, words in detail["ctx"]["faults"]:
-        whole = (*path, *key.split(".")) if key else path
+        whole = _as_written((*path, *key.split(".")), moved) if key else path
         yield _said(places.of(whole), whole, words)
+
+
+def _as_written(path: Path, moved: Mapping[str, Sequence[int]]) -> Path:
+    """Return the way to a part of a list as it stands in the file."""
+    if len(path) > 1 and str(path[1]).isdigit() and int(path[1]) < len(moved.get(str(path[0]), ())):
+        return (path[0], moved[str(path[0])][int(path[1])], *path[2:])
+    return path
 
 
 def _said(place: str, path: Path, words: str) -> Problem:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from understill.errors import RecipeError, UserError, nearest
-from understill.grid import combinations
+from understill.grid import combinations, origins
 from understill.mistakes import explain, section_at, shown
 from understill.schema import (
     DataSpec,
@@ -84,12 +84,7 @@ class Recipe(Section):
     def _one_teacher(cls, value: Any) -> Any:
         if value is not None and not isinstance(value, (list, tuple, dict)):
             raise ValueError(f"{shown(value)} is no list of teachers → write, for instance, [{{tasks: each}}]")
-        teachers = () if value is None else [value] if isinstance(value, dict) else value
-        return [
-            each
-            for teacher in teachers
-            for each in (combinations(teacher) if isinstance(teacher, dict) and teacher.get("grid") else [teacher])
-        ]
+        return [each for teacher in as_list(value) or () for each in combinations(teacher)]
 
     @field_validator("teachers")
     @classmethod
@@ -97,7 +92,7 @@ class Recipe(Section):
         """Give every teacher a name of its own."""
         taken = [teacher.name for teacher in value if teacher.name]
         for name in taken:
-            if taken.count(name) > 1 or name in ("student", "baseline", "finetuned", "majority"):
+            if taken.count(name) > 1 or name in ("student", "baseline", "finetuned", "majority", "teachers"):
                 raise ValueError(f'a teacher cannot have the name "{name}", which is taken → choose another')
         usual = (name for name in ("teacher", *(f"teacher{number}" for number in range(2, 1000))) if name not in taken)
         return tuple(teacher if teacher.name else teacher.model_copy(update={"name": next(usual)}) for teacher in value)
@@ -138,13 +133,24 @@ class Recipe(Section):
                 yield place, f'there is no task "{name}" → {nearest(name, self.tasks)}'
 
     def _idle(self) -> Iterator[tuple[str, str]]:
-        """Yield what would do nothing: texts that nobody labels, and settings for teachers that are not there."""
+        """Yield what would do nothing: texts that nobody labels, teachers of nothing, settings without teachers."""
         fix = "name teachers, or leave it out"
+        learnt = self.student.tasks or tuple(self.tasks)
+        taught = [name for name in learnt if any(teacher.teaches_task(name) for teacher in self.teachers)]
         for name, spec in self.tasks.items():
-            taught = any(teacher.teaches_task(name) for teacher in self.teachers)
-            if spec.unlabelled and not taught:
+            if spec.unlabelled and name not in taught:
                 yield f"tasks.{name}.unlabelled", f"there is no teacher to label these texts → {fix}"
-        if not self.teachers:
+        encoders = {self.settings(part).encoder.name for part in (*self.teachers, self.student)}
+        for number, teacher in enumerate(self.teachers):
+            strange = {*teacher.tasks, *(teacher.teaches or ()), *self.student.tasks} - set(self.tasks)
+            if strange or any(teacher.teaches_task(name) for name in learnt):
+                continue
+            if teacher.name not in encoders:
+                what = "it teaches nothing that the student learns, and nobody takes its encoder"
+                yield f"teachers.{number}", f"{what} → leave it out, or name tasks under teaches"
+            if teacher.finetune is not None:
+                yield f"teachers.{number}.finetune", "it teaches nothing, so nothing is fine-tuned → leave it out"
+        if not taught:
             if self.student.unlabelled:
                 yield "student.unlabelled", f"there is no teacher to label texts → {fix}"
             if self.student.distil != Distil():
@@ -271,7 +277,9 @@ def make_recipe(values: dict[str, Any], places: Places | None = None) -> Recipe:
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        raise RecipeError(places.file, explain(error, Recipe, places)) from None
+        # What a grid stands for is reported where the grid is written.
+        moved = {"teachers": origins(values.get("teachers"))}
+        raise RecipeError(places.file, explain(error, Recipe, places, moved)) from None
 
 
 def _apply(values: dict[str, Any], places: Places, change: str) -> None:

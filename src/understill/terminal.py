@@ -165,7 +165,7 @@ def counter(what: str) -> Iterator[Callable[[int], None]]:
 
 def show_run(run: Run) -> None:
     """Show what a run came to: the score table, and where everything is."""
-    columns: dict[str, Scores] = dict(run.members)
+    columns: dict[str, Scores] = {}
     if run.teachers:
         columns["teachers"] = run.teachers
     for role in ROLES:
@@ -178,7 +178,9 @@ def show_run(run: Run) -> None:
     places = {place for scores in columns.values() for place in scores}
     columns = {"majority": {place: run.majority[place] for place in run.majority if place in places}, **columns}
     show_scores(columns, run.tasks)
-    _show_winner(columns, run.tasks)
+    if run.members:
+        _show_models({"majority": columns["majority"], **run.members, **columns}, run.tasks)
+    _show_winner(columns, run.tasks, "teachers" if run.teachers else "what came before")
     for model in run.models:
         if model.role != "teacher":
             own = model.name.startswith((model.role, "baseline-"))
@@ -191,17 +193,33 @@ def show_run(run: Run) -> None:
         say(f"teachers: {count} in {run.folder / 'models'}  (trained in {spent})")
     chosen = [model for model in run.models if model.role in ("model", "student")]
     one = run.folder if len(chosen) == 1 else run.folder / "models" / "NAME"
-    say(f'ask it: understill predict {one} --text "…"')
+    pairs = all(run.tasks[place.partition("/")[0]].pair for model in chosen for place in model.scores)
+    second = ' --second "…"' if pairs else ""
+    say(f'ask it: understill predict {one} --text "…"{second}')
     say(f"run folder: {run.folder}")
 
 
-def _show_winner(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
+def _show_models(rows: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
+    """Show the first metric of each task ×100 with a row for each model, as many as there are."""
+    firsts = {name: _first_metrics(scores, tasks) for name, scores in rows.items()}
+    shown = [name for name in tasks if any(name in first for first in firsts.values())]
+    table = _table("each teacher, and what became of them", "model")
+    for name in (*shown, "mean"):
+        table.add_column(name, justify="right", min_width=5)
+    for model, first in firsts.items():
+        mean = f"{sum(first.values()) / len(first):.1f}" if len(first) == len(shown) else "–"
+        table.add_row(model, *(f"{first[name]:.1f}" if name in first else "–" for name in shown), mean)
+    out.print(table)
+
+
+def _show_winner(columns: Mapping[str, Scores], tasks: Mapping[str, Task], helped: str) -> None:
     """Say what the student has gained by its teachers, and how much of them it keeps."""
     means = {name: _first_metrics(scores, tasks) for name, scores in columns.items()}
     for one, other, words in (
-        ("student", "baseline", "student against the same student without teachers"),
+        ("student", "baseline", f"student against the same student without {helped}"),
         ("finetuned", "finetuned baseline", "both fine-tuned on each task"),
         ("student", "teachers", "student against its teachers"),
+        ("finetuned", "teachers", "fine-tuned student against its teachers"),
     ):
         both = [name for name in means.get(one, {}) if name in means.get(other, {})]
         if both:
@@ -226,7 +244,7 @@ def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task], split:
     """Show scores ×100: a row for each dev set and metric, a column for each model, and the means."""
     table = _table(f"{split} scores", "task", "metric")
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold", min_width=5)  # numbers are never cut
     for task in tasks.values():
         for place in _places(task, columns):
             for metric in task.metrics:
@@ -283,12 +301,12 @@ def show_plan(plan: Plan, times: Mapping[str, Estimate] | None = None) -> None:
                 targets.task, targets.split, names, "done" if targets.done else "to be written", targets.folder.name
             )
         out.print(table)
+    if plan.candidates:
+        say(
+            f"which of the {len(plan.candidates)} candidates teach is known when they are trained; "
+            "here the first ones stand in for them"
+        )
     if times is None:
-        if plan.candidates:
-            say(
-                f"which of the {len(plan.candidates)} candidates teach is known when they are trained; "
-                "here the first ones stand in for them"
-            )
         every = len({model.folder for model in plan.models})
         say(f"nothing was run; {len(plan.missing)} of {every} models are to be trained")
         return

@@ -12,7 +12,7 @@ import pytest
 
 from understill.data import glue
 from understill.data.encode import all_gold
-from understill.data.groups import groups_of, queries
+from understill.data.groups import count_queries, groups_of
 from understill.data.load import LoadedTask, load_tasks
 from understill.errors import DataError, UserError
 from understill.recipe import make_recipe
@@ -353,6 +353,6 @@ def test_the_real_data_loads_without_a_bad_row(tmp_path: Path) -> None:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no GLUE data in ../shared/glue")
 def test_few_questions_of_the_real_qnli_have_a_choice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     loaded = ranked(SHARED, tmp_path, "qnli")
-    assert queries(loaded.splits["train"]) == (2541, 20514)
-    assert queries(loaded.splits["dev"]) == (1362, 4100)
+    assert count_queries(loaded.splits["train"]) == (2541, 20514)
+    assert count_queries(loaded.splits["dev"]) == (1362, 4100)
     assert "qnli/train: 2,541 of 20,514 queries have both a right and a wrong candidate" in caplog.text

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from understill.data import taskdata
 from understill.data.encode import all_gold
-from understill.data.groups import contested, groups_of, queries
+from understill.data.groups import contested, count_queries, groups_of
 from understill.data.load import LoadedTask, load_tasks
 from understill.data.taskdata import Sample, TaskData, Writer, row_id
 from understill.errors import UserError
@@ -133,7 +133,7 @@ def test_a_sample_of_groups_is_the_same_whatever_the_order(
         sample = Sample(count)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(taskdata, "BATCH", 4)  # so that the bar is lowered again and again
-            wanted = [group for group in order if sample.wants(row_id("answer", [str(group)]))]
+            wanted = [group for group in order if sample.wants(row_id("answer", [f"question {group}"]))]
         data = written(folder / "all", wanted)
         rows = sample.choose(data.path, folder / "some", BY_GROUP)
         some = Counter(map(int, named(TaskData(BY_GROUP, "train", folder / "some", "", rows))))
@@ -158,6 +158,35 @@ def test_folds_go_by_the_query_whether_a_column_or_the_first_text_names_it(tmp_p
         parts = fold_of(data, 4)
         assert len(set(zip(named(data), parts.tolist(), strict=True))) == 200
         assert min(Counter(parts.tolist()).values()) > 0.15 * data.rows
+
+
+def asked_again(groups: int = 60) -> list[tuple[Any, ...]]:
+    """Every question under three groups, which share an answer; two of them are alike."""
+    return [
+        (f"{name}{group}", f"question {group} ?", f"answer {group} {place}", int(place == 0))
+        for name, places in (("a", (0, 1)), ("b", (0, 1)), ("c", (0, 2, 3)))
+        for group in range(groups)
+        for place in places
+    ]
+
+
+def test_the_same_texts_in_several_groups_are_held_out_together(tmp_path: Path) -> None:
+    rows = asked_again()
+    loaded = load(tmp_path, write(tmp_path / "train.csv", rows))
+    train, dev = (loaded.splits[split].table() for split in ("train", "dev"))
+    assert len(train) + len(dev) == len(rows)
+    assert not set(train.column("text1").to_pylist()) & set(dev.column("text1").to_pylist())
+    assert loaded.overlap == {"dev": 0}
+
+
+def test_the_same_texts_in_several_groups_share_a_fold_and_are_sampled_together(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.csv", asked_again())
+    data = load(tmp_path, train, dev=train).splits["train"]
+    texts, parts = data.table().column("text1").to_pylist(), fold_of(data, 4).tolist()
+    assert len(set(zip(texts, parts, strict=True))) == 60
+    assert set(parts) == set(range(4))
+    some = load(tmp_path, train, dev=train, rows=50).splits["train"].table().column("text1").to_pylist()
+    assert set(Counter(some).values()) == {7}
 
 
 # Columns
@@ -274,7 +303,7 @@ def test_queries_without_a_choice_are_counted(tmp_path: Path, caplog: pytest.Log
         "answer/train: 1 of 3 queries have both a right and a wrong candidate; the others teach nothing",
         "answer/dev: 1 of 2 queries have both a right and a wrong candidate; the others are not scored",
     ]
-    assert [queries(loaded.splits[split]) for split in ("train", "dev")] == [(1, 3), (1, 2)]
+    assert [count_queries(loaded.splits[split]) for split in ("train", "dev")] == [(1, 3), (1, 2)]
 
 
 def test_without_any_choice_there_is_nothing_to_learn_or_to_score(tmp_path: Path) -> None:
@@ -285,6 +314,18 @@ def test_without_any_choice_there_is_nothing_to_learn_or_to_score(tmp_path: Path
     with pytest.raises(UserError, match=r"none of the 2 queries of dev has both .*; nothing to score"):
         load(tmp_path, fair, dev=apart)
     assert load(tmp_path, apart, dev=apart, group=None).splits["train"].rows == 2
+
+
+def test_without_labels_two_candidates_are_a_choice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fair = write(tmp_path / "fair.csv", [("1", "Who ?", "Bo .", 1), ("1", "Who ?", "Mo .", 0)])
+    rows = [("7", "When ?", "Now .", ""), ("8", "How ?", "So .", ""), ("7", "When ?", "Soon .", "")]
+    words = r"none of the 2 queries of unlabelled has two .*; nothing to learn → .* \"query\" .* name other files"
+    with pytest.raises(UserError, match=words):
+        load(tmp_path, fair, dev=fair, unlabelled=write(tmp_path / "alone.csv", rows[:2]))
+    with caplog.at_level(logging.WARNING):
+        load(tmp_path, fair, dev=fair, unlabelled=write(tmp_path / "more.csv", rows))
+    words = "answer/unlabelled: 1 of 2 queries have two candidates or more; the others teach nothing"
+    assert words in [record.getMessage() for record in caplog.records]
 
 
 # The demo

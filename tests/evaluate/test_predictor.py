@@ -16,7 +16,7 @@ import pytest
 import understill
 from understill.errors import UserError
 from understill.evaluate.predictor import Answer, Predictor, load
-from understill.models.folder import load_model
+from understill.models.folder import find_model, load_model
 from understill.tasks import Task
 
 TEXTS = ["The parcel never came .", "good", "I was charged twice for one order !", "not bad at all", "the film ?"]
@@ -160,6 +160,9 @@ def test_a_model_loads_from_its_folder_or_from_a_run_folder_with_one_model(model
     (tmp_path / "models" / "two").symlink_to(model_folder)
     with pytest.raises(UserError, match=r"holds several models; give one of them: .*one, .*two$"):
         load(tmp_path)
+    for main in ("multi", "student"):  # what a run is made for, whatever else it holds
+        (tmp_path / "models" / main).symlink_to(model_folder)
+        assert find_model(tmp_path) == tmp_path / "models" / main
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

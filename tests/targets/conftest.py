@@ -18,15 +18,17 @@ Stand = Callable[..., TaskData]
 
 @pytest.fixture
 def stand(tmp_path: Path) -> Stand:
-    """A function that writes a split: texts, or pairs of them, and gold where there is some."""
+    """A function that writes a split: texts, or pairs of them, gold where there is some, and groups with own names."""
 
-    def write(task: Task, texts: Sequence[Any], gold: Sequence[Any] = (), split: str = "train") -> TaskData:
-        name = fingerprint([task.name, split, list(texts), list(gold)])
+    def write(
+        task: Task, texts: Sequence[Any], gold: Sequence[Any] = (), split: str = "train", groups: Sequence[str] = ()
+    ) -> TaskData:
+        name = fingerprint([task.name, split, list(texts), list(gold), list(groups)])
         path = tmp_path / f"{name}.arrow"
         writer = Writer(path, task)
-        for text, label in zip(texts, gold or [None] * len(texts), strict=True):
+        for place, (text, label) in enumerate(zip(texts, gold or [None] * len(texts), strict=True)):
             columns = list(text) if task.pair else [text]
-            group = columns[:1] if task.kind == "ranking" else []
+            group = [groups[place] if groups else columns[0]] if task.kind == "ranking" else []
             writer.add(row_id(task.name, columns), [*columns, *group], label)
         writer.close()
         return TaskData(task, split, path, name, len(texts))

@@ -27,7 +27,7 @@ from understill.models.encoder import load_tokenizer
 from understill.models.folder import ModelFolder
 from understill.targets.checkpoint import open_checkpoint
 from understill.targets.ensemble import Rule, join
-from understill.targets.predictions import read_predictions
+from understill.targets.predictions import PredictionsTeacher, read_predictions
 from understill.targets.store import BadTargets, TeacherFacts, read_targets, write_targets
 from understill.targets.teachers import FoldedTeacher, ModelTeacher, examine, fold_of
 
@@ -191,6 +191,19 @@ def test_folds_answer_whole_queries(folders: list[ModelFolder], stand: Stand, tm
     np.testing.assert_allclose(folded.logits(others), each.mean(axis=0), atol=1e-5)
 
 
+def test_a_training_row_in_another_group_is_answered_by_the_fold_that_has_not_seen_it(
+    folders: list[ModelFolder], stand: Stand, tmp_path: Path
+) -> None:
+    task = replace(ANSWER, group="ticket")
+    train = stand(task, PAIRS, groups=[f"old {question}" for question, _ in PAIRS])
+    data = stand(task, PAIRS, split="unlabelled", groups=[f"new {question}" for question, _ in PAIRS])
+    openers = [lambda folder=folder: teacher_of(folder, tmp_path) for folder in folders]
+    folded = FoldedTeacher("folds", "0" * 32, openers, train)
+    each = np.stack([teacher_of(folder, tmp_path).logits(data) for folder in folders])
+    left_out = fold_of(train, 3)  # by the model that trained without the row
+    np.testing.assert_allclose(folded.logits(data), each[left_out, np.arange(data.rows)], atol=1e-5)
+
+
 def cross_encoder(folder: Path, encoder: Path, outputs: int) -> Path:
     shutil.copytree(encoder, folder)
     config = AutoConfig.from_pretrained(folder, num_labels=outputs)
@@ -230,6 +243,27 @@ def test_a_file_with_a_column_of_scores_can_teach(column: str, stand: Stand, tmp
     said = read_predictions("llm", [data_file(path)], task, {}, "auto").logits(stand(task, PAIRS))
     assert np.isnan(said[0, 0])
     np.testing.assert_allclose(said[1:, 0], scores[1:], rtol=1e-6)
+
+
+def test_a_file_must_score_all_candidates_of_some_query(stand: Stand, tmp_path: Path) -> None:
+    pairs = [(f"my {query} ?", f"{answer} it is") for query in ("parcel", "order") for answer in ("a", "b", "c")]
+    data = stand(ANSWER, [*pairs, ("alone ?", "a")], ["right", "wrong", "wrong"] * 2 + ["right"])
+
+    def teacher(rows: list[tuple[str, str]]) -> PredictionsTeacher:
+        columns = {"question": [one for one, _ in rows], "answer": [two for _, two in rows], "score": [0.5] * len(rows)}
+        pq.write_table(pa.table(columns), tmp_path / "said.parquet")
+        return read_predictions("llm", [data_file(tmp_path / "said.parquet")], ANSWER, {}, "auto")
+
+    part = [pair for pair in pairs if not pair[1].startswith("c")]
+    words = "llm: it scores 4 of the 6 candidates of answer to learn from, but of no query all"
+    for rows in (part, [*part, ("alone ?", "a")]):  # a query without a choice teaches nothing
+        with pytest.raises(UserError, match=words):
+            teacher(rows).must_match([data])
+    with pytest.raises(UserError, match="none of its 1 predictions is about a row of answer to learn from"):
+        teacher([("alone ?", "a")]).must_match([data])
+    teacher([*part, pairs[2]]).must_match([data])
+    unlabelled = stand(ANSWER, [*pairs[:2], pairs[3]], split="unlabelled")
+    teacher(part).must_match([data, unlabelled])
 
 
 def test_labels_are_not_taken_for_scores(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from understill.train.fit import Fitted, fit
 from understill.train.loop import Step, steps
 from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
-from understill.train.ranking import Queries
+from understill.train.ranking import BatchQueries
 from understill.train.trouble import Trouble
 
 NAN = float("nan")
@@ -141,7 +141,7 @@ def test_hand_worked_queries() -> None:
 @settings(max_examples=25)
 def test_the_sums_over_queries_have_the_gradient_they_should(sizes: list[int], seed: int) -> None:
     group = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    found, random = Queries(group), torch.Generator().manual_seed(seed)
+    found, random = BatchQueries(group), torch.Generator().manual_seed(seed)
     scores, log_q = (torch.randn(len(group), dtype=torch.float64, generator=random).requires_grad_() for _ in range(2))
     right = torch.rand(len(group), generator=random) < 0.5
     right[found.first] = True

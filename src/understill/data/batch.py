@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understill.data.sampling import Floats, Part, shares
 from understill.data.tokens import Tokens
-from understill.data.units import Ints, Measures, Queries, Singles, queries_of, spans
+from understill.data.units import Ints, Measures, Singles, WholeQueries, queries_of, spans
 from understill.schema import Sampling
 
 #: The lengths rows are padded to. A few fixed ones, so that a step can be compiled or captured once for each.
@@ -365,7 +365,7 @@ class Batches:
         return EpochPlan(units, table[most], rows.sum(axis=1, dtype=np.int64), tokens.sum(axis=1, dtype=np.int64))
 
 
-def _units_of(stream: Stream) -> Singles | Queries:
+def _units_of(stream: Stream) -> Singles | WholeQueries:
     """Return what is drawn of a stream in one order of its texts."""
     if stream.groups is None:
         return Singles(stream.rows, len(stream))

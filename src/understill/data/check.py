@@ -79,7 +79,7 @@ class Checked(NamedTuple):
     """What is kept of a row."""
 
     name: str  # its id
-    unit: str  # the id of what may not be divided: the row itself, or its group
+    unit: str  # the id of what may not be divided: the row itself, or in a ranking all rows with its first text
     columns: list[str]  # its texts, and the group of a ranking task
     gold: str | float | None
 
@@ -113,7 +113,8 @@ class Check:
         unit, columns = name, texts
         if self.task.kind == "ranking":
             group = self._group(values[self._count], texts[0]) if self.task.group else texts[0]
-            unit, columns = self._id([group.encode()]), [*texts, group]
+            # A group has one first text. Going by that, the same texts in two groups stay on one side too.
+            unit, columns = self._id([texts[0].encode()]), [*texts, group]
         gold = self._read_gold(values[-1])
         if gold is None:
             if self.rules.needs_gold:

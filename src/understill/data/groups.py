@@ -45,8 +45,7 @@ def units_in(data: TaskData) -> int:
     return data.rows if groups is None else len(np.unique(groups[teaching(data, groups)]))
 
 
-def queries(data: TaskData) -> tuple[int, int]:
-    """Count the groups of a split in which there is a choice to make, and all groups."""
+def count_queries(data: TaskData) -> tuple[int, int]:
+    """Count the groups of a split that teach something or can be scored, and all groups."""
     groups = groups_of(data)
-    chosen = groups[contested(groups, all_gold(data))]
-    return len(np.unique(chosen)), int(groups.max(initial=-1)) + 1
+    return len(np.unique(groups[teaching(data, groups)])), int(groups.max(initial=-1)) + 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from understill.data import glue
 from understill.data.check import BadRows
-from understill.data.groups import queries
+from understill.data.groups import count_queries
 from understill.data.normal import Plan, Progress, normalise
 from understill.data.read import BadFile, find_files
 from understill.data.source import Source, from_demo, from_files, texts_of
@@ -53,26 +53,27 @@ def read_tasks(
     bad.raise_if_any()
     for splits in found.values():
         with _collecting(bad.files):
-            _count_queries(splits)
+            _check_queries(splits)
     bad.raise_if_any()
     return {name: _loaded(splits) for name, splits in found.items()}
 
 
-def _count_queries(splits: dict[str, TaskData]) -> None:
+def _check_queries(splits: dict[str, TaskData]) -> None:
     """Say how many queries of a ranking task teach something or can be scored; there must be some."""
     for name, data in splits.items():
-        if data.task.kind != "ranking" or not name.startswith(("train", "dev")):
+        if data.task.kind != "ranking" or not name.startswith(("train", "dev", "unlabelled")):
             continue
-        use, remark = ("learn", "teach nothing") if name == "train" else ("score", "are not scored")
-        useful, total = queries(data)
+        need = "two candidates or more" if name == "unlabelled" else "both a right and a wrong candidate"
+        use, remark = ("score", "are not scored") if name.startswith("dev") else ("learn", "teach nothing")
+        useful, total = count_queries(data)
         if not useful:
-            what = f"none of the {total:,} queries of {name} has both a right and a wrong candidate; nothing to {use}"
+            what = f"none of the {total:,} queries of {name} has {need}; nothing to {use}"
             fix = f'rows that agree in column "{data.task.group or data.task.text[0]}" are one query; check that column'
-            raise BadFile(f"tasks.{data.task.name}", what, f"{fix}, or choose another kind")
+            other = "name other files" if name == "unlabelled" else "choose another kind"
+            raise BadFile(f"tasks.{data.task.name}", what, f"{fix}, or {other}")
         if useful < total:
             counts = f"{useful:,} of {total:,}"
-            words = "%s/%s: %s queries have both a right and a wrong candidate; the others %s"
-            log.warning(words, data.task.name, name, counts, remark)
+            log.warning("%s/%s: %s queries have %s; the others %s", data.task.name, name, counts, need, remark)
 
 
 def _loaded(splits: dict[str, TaskData]) -> LoadedTask:

@@ -206,5 +206,6 @@ def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
         "rows": plan.rows if split == "train" else None,
         "needs_gold": plan.needs_gold(split),
         "empty_text": plan.empty_text,
-        **({"group": task.group} if task.kind == "ranking" else {}),
+        # Which rows make a query, and which are held out, sampled and dealt into folds together.
+        **({"group": task.group, "together": task.text[0]} if task.kind == "ranking" else {}),
     }

@@ -187,12 +187,12 @@ def id_keys(ids: Any) -> NDArray[np.uint64]:
 
 
 def unit_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
-    """Return a number for what each row of a batch must stay together with: rows of its id, or of its group."""
+    """Return a number for what each row of a batch must stay together with: rows of its id, or of its first text."""
     if task.kind != "ranking":
         return id_keys(rows.column("id"))
-    groups, name = pc.dictionary_encode(rows.column("group")), id_maker(task.name)
-    ids = [name([group.encode()]) for group in groups.dictionary.to_pylist()]
-    keys: NDArray[np.uint64] = id_keys(pa.array(ids, pa.string()))[np.asarray(groups.indices)]
+    texts, name = pc.dictionary_encode(rows.column("text1")), id_maker(task.name)
+    ids = [name([text.encode()]) for text in texts.dictionary.to_pylist()]
+    keys: NDArray[np.uint64] = id_keys(pa.array(ids, pa.string()))[np.asarray(texts.indices)]
     return keys
 
 
@@ -204,7 +204,7 @@ def held_out(name: str, share: float) -> bool:
 class Sample:
     """A fair sample of n rows out of a stream: those whose ids hash lowest, in memory that grows with n alone.
 
-    Of a ranking task it has as many whole groups as n rows take.
+    Of a ranking task it has as many first texts, with all their rows, as n rows take.
     """
 
     def __init__(self, count: int) -> None:
@@ -213,7 +213,7 @@ class Sample:
         self._bar = 2**64
 
     def wants(self, name: str) -> bool:
-        """Say whether the row, or group, of this id may still be chosen; `choose` drops some that are wanted early."""
+        """Say whether what has this id may still be chosen; `choose` drops some that are wanted early."""
         key = int(name[8:], 16)
         if key > self._bar:
             return False
@@ -233,7 +233,7 @@ class Sample:
             keep = np.zeros(len(keys), bool)
             keep[np.argsort(keys, kind="stable")[: self.count]] = True
             if task.kind == "ranking":
-                keep = keys <= keys[keep].max(initial=0)  # the last group is not cut
+                keep = keys <= keys[keep].max(initial=0)  # the last text's rows are not cut
             writer = Writer(out, task)
             done = 0
             for batch in batches:

@@ -42,7 +42,7 @@ class Singles:
 
 
 @dataclass(frozen=True, eq=False)
-class Queries:
+class WholeQueries:
     """Candidates that are drawn query by query."""
 
     rows: Ints  # [rows], those of a query side by side
@@ -80,12 +80,17 @@ class Queries:
         return self.rows[places[kept]], np.bincount(unit[kept])
 
 
-def queries_of(groups: Ints, rows: Ints | None, right: NDArray[np.bool_], most: int | None) -> Queries:
-    """Put all rows, or some, side by side with those of their group; groups keep the order of their numbers."""
+def queries_of(groups: Ints, rows: Ints | None, right: NDArray[np.bool_], most: int | None) -> WholeQueries:
+    """Make units of all rows, or of some; groups keep the order of their numbers."""
     rows = np.arange(len(groups)) if rows is None else rows
-    rows = rows[np.argsort(groups[rows], kind="stable")]
-    new = np.flatnonzero(np.diff(groups[rows], prepend=-1))
-    return Queries(rows, np.append(new, len(rows)), right[rows], most)
+    order, starts = side_by_side(groups[rows])
+    return WholeQueries(rows[order], starts, right[rows[order]], most)
+
+
+def side_by_side(groups: Ints) -> tuple[Ints, Ints]:
+    """Return all rows, those of a group side by side, and where each group begins, and where the last one ends."""
+    rows = np.argsort(groups, kind="stable")
+    return rows, np.append(np.flatnonzero(np.diff(groups[rows], prepend=-1)), len(rows))
 
 
 def spans(starts: Ints, lengths: Ints) -> Ints:

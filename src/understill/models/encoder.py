@@ -196,7 +196,9 @@ def resolve(name: str) -> str:
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").exists():
-            raise UserError(f"encoder {name}: this folder has no config.json, so it is no Hugging Face model")
+            models = sorted(folder.glob("models/*/config.json")) or sorted(folder.glob("model/config.json"))
+            hint = f" → name a model in it, such as {models[0].parent}" if models else ""
+            raise UserError(f"encoder {name}: this folder has no config.json, so it is no Hugging Face model{hint}")
         return str(folder)
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise UserError(f"encoder {name}: no such folder")

@@ -134,14 +134,16 @@ def load_model(folder: Path) -> ModelFolder:
 
 
 def find_model(path: Path) -> Path:
-    """Return the model folder meant by a path: the folder itself, or the student or only model of a run folder."""
+    """Return the model folder meant by a path: the folder itself, or the main or only model of a run folder."""
     models = path / "models"
     if (path / MANIFEST).exists() or not models.is_dir():
         _manifest(path)
         return path
     names = sorted(entry.name for entry in models.iterdir())
-    if len(names) == 1 or "student" in names:  # a student is what a run is made for; the others taught it
-        return models / ("student" if "student" in names else names[0])
+    # A student is what a run is made for, and without teachers the model of all tasks; others taught or followed it.
+    for main in ("student", "multi", *names[:1] * (len(names) == 1)):
+        if main in names:
+            return models / main
     if not names:
         raise UserError(f"{path} holds no model yet; run its recipe to the end")
     raise UserError(f"{path} holds several models; give one of them: {', '.join(str(models / name) for name in names)}")

@@ -199,18 +199,18 @@ def faculties(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[str, 
             mine = [teacher for teacher in mine if teacher.name in kept]
         if mine:
             dev = [looked[teacher].score for teacher in mine]
-            names = [teacher.name for teacher in mine]
-            chosen[task] = Faculty(tuple(mine), shares(names, weights_of(tuple(mine), rule.weights), dev))
+            names = {teacher.name: str(teacher.spec.name) for teacher in mine}
+            chosen[task] = Faculty(tuple(mine), shares(list(names), weights_of(names, rule.weights), dev))
     if not chosen:
         raise UserError("no teacher is left to learn from; train them longer, or set targets.weak: keep")
     return chosen
 
 
-def weights_of(teachers: tuple[TeacherPlan, ...], given: Any) -> Any:
-    """Return the recipe's weights of these teachers; one weight may stand for all seeds of a teacher."""
+def weights_of(names: Mapping[str, str], given: Any) -> Any:
+    """Return the recipe's weights of teachers, given by the names they have there: one may stand for all seeds."""
     if not isinstance(given, dict):
         return given
-    weights = {teacher.name: given.get(teacher.name, given.get(str(teacher.spec.name))) for teacher in teachers}
+    weights = {name: given.get(name, given.get(own)) for name, own in names.items()}
     for name, weight in weights.items():
         if weight is None:
             raise UserError(f"targets.weights: teacher {name} has no weight → give every teacher one")

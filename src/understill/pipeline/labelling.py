@@ -55,6 +55,7 @@ def join_targets(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[tu
         found = label(plan, targets, watch)
         names = [facts.name for facts in found.teachers]
         distil = lessons.distil.of(targets.task)
+        groups = grouping(plan.loaded[targets.task].splits[targets.split])
         answers = join(
             found.logits[[names.index(teacher.name) for teacher in faculty.teachers]],
             scored=found.task.kind == "regression",
@@ -62,19 +63,20 @@ def join_targets(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[tu
             weights=faculty.weights,
             loss=distil.loss,
             temperature=distil.temperature,
-            groups=grouping(plan.loaded[targets.task].splits[targets.split]),
+            groups=groups,
         )
-        _look_at_coverage(f"{targets.task}/{targets.split}", answers)
+        _look_at_coverage(f"{targets.task}/{targets.split}", answers, groups)
         joined[targets.task, targets.split] = answers
     return joined
 
 
-def _look_at_coverage(what: str, answers: NDArray[np.float32]) -> None:
-    """Say of how many rows no teacher says anything; of none at all there would be nothing to learn."""
-    silent_rows = int(np.isnan(answers[:, 0]).sum())
-    if silent_rows == len(answers):
-        raise UserError(
-            f"{what}: the teachers say nothing about any of its {len(answers):,} rows → give answers for it"
-        )
-    if silent_rows:
-        log.warning("%s: teachers say nothing about %s of %s rows", what, f"{silent_rows:,}", f"{len(answers):,}")
+def _look_at_coverage(what: str, answers: NDArray[np.float32], groups: NDArray[np.int64] | None) -> None:
+    """Say how many rows, or queries, no teacher answers; if it is all of them, there would be nothing to learn."""
+    units = np.arange(len(answers)) if groups is None else groups
+    total, unanswered = len(np.unique(units)), len(np.unique(units[np.isnan(answers[:, 0])]))
+    nothing = "say nothing about" if groups is None else "do not score all candidates of"
+    noun = "rows" if groups is None else "queries"
+    if unanswered == total:
+        raise UserError(f"{what}: the teachers {nothing} any of its {total:,} {noun} → give answers for it")
+    if unanswered:
+        log.warning("%s: teachers %s %s of %s %s", what, nothing, f"{unanswered:,}", f"{total:,}", noun)

@@ -72,18 +72,18 @@ class Layout:
 
     def models(self) -> tuple[ModelPlan, ...]:
         """Return every model, in the order of training."""
-        candidates = [each for spec in self.recipe.teachers for each in self._learn(spec)]
-        chosen = self._choose(candidates)
-        for candidate in candidates:
-            if candidate.name in chosen:
-                self._appoint(candidate)
+        learnt = [each for spec in self.recipe.teachers for each in self._learn(spec)]
+        teachers = [each for each in learnt if any(each.spec.teaches_task(name) for name in self.own)]
+        for teacher in self._choose(teachers) if self._chosen_early else teachers:
+            self._appoint(teacher)
         models = [*(model for models in self.trained.values() for model in models), *self.tuned]
         for name in self.recipe.student.tasks:
             if name not in self.own:
                 raise UserError(f"student.tasks: {name} is answered by another task's head; leave it out")
         wanted = [name for name in self.own if not self.recipe.student.tasks or name in self.recipe.student.tasks]
         groups = {"": wanted} if self.recipe.together else {f"-{name}": [name] for name in wanted}
-        if self.recipe.student.unlabelled and not any("unlabelled" in self.loaded[name].splits for name in self.own):
+        read = [name for name in wanted if self.teachers[name] and "unlabelled" in self.loaded[name].splits]
+        if self.recipe.student.unlabelled and not read:
             fix = "name files under tasks.NAME.unlabelled"
             raise UserError(f"student.unlabelled: no task with a teacher has unlabelled text → {fix}")
         self._check_rule()
@@ -117,32 +117,40 @@ class Layout:
             self.trained[str(spec.name)] += [model for group in models.values() for model in group]
             yield _Candidate(name, spec, models)
 
-    def _choose(self, candidates: Sequence[_Candidate]) -> set[str]:
-        """Return the names of those that teach: of candidates that are to be fine-tuned only the best go on.
+    def _choose(self, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+        """Return those that teach: of candidates that are to be fine-tuned only the best go on.
 
         The choice is made by their dev scores before that. Where they are not trained yet it is open, and the first
         ones stand in.
         """
         best_of = self.recipe.targets.best
-        everybody = {candidate.name for candidate in candidates}
-        if not self._chosen_early:
-            return everybody
         assert best_of
         for candidate in candidates:
-            if candidate.spec.finetune is None or candidate.spec.folds:
-                fix = "give all teachers finetune and no folds, or leave best.by out"
-                raise UserError(
-                    f"targets.best.by: teacher {candidate.name} is not fine-tuned as the others are → {fix}"
+            if candidate.spec.folds:
+                what = (
+                    f"teacher {candidate.name} is several models, one for each fold, of which none can be judged alone"
                 )
-        self._check_count(everybody)
+                raise UserError(f"targets.best.by: {what} → leave folds out, or best")
+            if candidate.spec.finetune is None:
+                what = f"teacher {candidate.name} is not fine-tuned as the others are"
+                raise UserError(f"targets.best.by: {what} → give all teachers finetune, or leave best.by out")
+        self._check_count(candidates)
+        names = {candidate.name: str(candidate.spec.name) for candidate in candidates}
+        if isinstance(self.recipe.targets.weights, dict):
+            weights_of(names, self.recipe.targets.weights)
         models = {candidate.name: next(iter(candidate.models.values()))[0] for candidate in candidates}
         for name, model in models.items():
-            self._check_by(name, [task.name for task in model.tasks])
+            self._check_by(name, [task.name for task in model.tasks], "learn")
+            twin = next(other for other in models if models[other].folder == model.folder)
+            if twin != name:
+                what = f"teachers {twin} and {name} differ only in their fine-tuning, which comes after the choice"
+                raise UserError(f"targets.best.by: {what} → leave best.by out, or let them differ before")
         if not all(model.done for model in models.values()):
             self.candidates = tuple(models.values())
-            return {candidate.name for candidate in candidates[: best_of.count]}
+            return list(candidates[: best_of.count])
         scores = {name: {task.name: dev_figure(model, task) for task in model.tasks} for name, model in models.items()}
-        return set(best(scores, best_of.count, best_of.by))
+        chosen = best(scores, best_of.count, best_of.by)
+        return [candidate for candidate in candidates if candidate.name in chosen]
 
     @property
     def _chosen_early(self) -> bool:
@@ -253,30 +261,29 @@ class Layout:
         rule = self.recipe.targets
         for teachers in self.teachers.values():
             if teachers and rule.weights != "dev":
-                shares(
-                    [each.name for each in teachers], weights_of(tuple(teachers), rule.weights), [None] * len(teachers)
-                )
+                names = {each.name: str(each.spec.name) for each in teachers}
+                shares(list(names), weights_of(names, rule.weights), [None] * len(names))
         if rule.best and not self._chosen_early:
-            answers: dict[str, list[str]] = {}
+            teaches: dict[str, list[str]] = {}
             for task, teachers in self.teachers.items():
                 for teacher in teachers:
-                    answers.setdefault(teacher.name, []).append(task)
-            self._check_count(answers)
-            for name in sorted(answers):
-                self._check_by(name, answers[name])
+                    teaches.setdefault(teacher.name, []).append(task)
+            self._check_count(teaches)
+            for name in sorted(teaches):
+                self._check_by(name, teaches[name], "teach")
 
-    def _check_count(self, every: Collection[str]) -> None:
+    def _check_count(self, every: Collection[Any]) -> None:
         best_of = self.recipe.targets.best
         if best_of and best_of.count > len(every):
             what = f"{best_of.count} is more than there are teachers"
             raise UserError(f"targets.best.count: {what} → at most {len(every)}")
 
-    def _check_by(self, name: str, answers: Collection[str]) -> None:
-        """Refuse a choice by tasks that a teacher does not answer."""
+    def _check_by(self, name: str, tasks: Collection[str], verb: str) -> None:
+        """Refuse a choice by tasks that a teacher has no score on."""
         for task in self.recipe.targets.best.by if self.recipe.targets.best else ():
-            if task not in answers:
-                fix = "name tasks that every teacher answers"
-                raise UserError(f"targets.best.by: teacher {name} does not answer {task} → {fix}")
+            if task not in tasks:
+                fix = f"name tasks that all teachers {verb}"
+                raise UserError(f"targets.best.by: teacher {name} does not {verb} {task} → {fix}")
 
     def _targets(self, key: str, split: str) -> TargetsPlan:
         teachers, facts = tuple(self.teachers[key]), self.loaded[key].task.to_dict()

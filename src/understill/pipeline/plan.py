@@ -12,6 +12,7 @@ from typing import Literal
 from understill.data.groups import units_in
 from understill.data.load import LoadedTask
 from understill.data.sampling import Part, shares
+from understill.evaluate.metrics import primary
 from understill.recipe import Recipe
 from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training
 from understill.targets.store import MANIFEST
@@ -111,6 +112,16 @@ class ModelPlan:
         return any((self.folder / "work").glob("checkpoint-*"))
 
     @property
+    def awaits_choice(self) -> bool:
+        """Whether it hangs on which candidates teach, where that is open: it learns from them, or is one of them."""
+        start = self.start.model
+        return (
+            self.lessons is not None
+            or (self.role == "teacher" and self.start.heads)
+            or bool(start and start.awaits_choice)
+        )
+
+    @property
     def needs(self) -> Iterator[ModelPlan]:
         """The models that are trained before it."""
         if self.start.model:
@@ -168,9 +179,10 @@ def dev_sets(loaded: Mapping[str, LoadedTask], head: str) -> list[tuple[LoadedTa
 
 
 def dev_figure(model: ModelPlan, task: Task) -> float:
-    """Return the first metric of a finished model on a task's dev set; NaN where it has none."""
+    """Return what a finished model is compared by on a task's dev set, higher is better; NaN where it has no score."""
     facts = json.loads((model.folder / "done.json").read_text(encoding="utf-8"))
-    return float(facts["scores"].get(f"{task.name}/dev", {}).get(task.metrics[0], math.nan))
+    scores = facts["scores"].get(f"{task.name}/dev")
+    return primary(task, scores) if scores else math.nan
 
 
 def parts_of(

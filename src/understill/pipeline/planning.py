@@ -113,6 +113,9 @@ def as_trained(loaded: LoadedTask, trained: Task) -> LoadedTask:
             f"labels the model does not know: {', '.join(sorted(strange))}" if strange else f"kind {loaded.task.kind}"
         )
         raise UserError(f"task {loaded.task.name} does not fit the model: {what}")
+    if trained.kind == "ranking" and loaded.task.labels != trained.labels:
+        what = f'which takes "{trained.labels[-1]}" to be right'
+        raise UserError(f"task {loaded.task.name} does not fit the model, {what} → turn the labels round")
     task = replace(loaded.task, labels=trained.labels, range=trained.range)
     return replace(loaded, task=task, splits={name: replace(data, task=task) for name, data in loaded.splits.items()})
 
@@ -121,7 +124,11 @@ def pick_models(plan: Plan, names: tuple[str, ...]) -> tuple[ModelPlan, ...]:
     """Return the models of a plan with these names, or all."""
     known = {model.name: model for model in plan.models}
     for name in names:
-        if name not in known:
+        model = known.get(name)
+        if plan.candidates and (model.role == "teacher" and model.awaits_choice if model else "-finetuned-" in name):
+            what = "which candidates are fine-tuned is known when they are trained"
+            raise UserError(f'"{name}": {what} → train them first: {", ".join(each.name for each in plan.candidates)}')
+        if model is None:
             raise UserError(f'this recipe trains no model "{name}"; {nearest(name, known)}')
     return tuple(known[name] for name in names) if names else plan.models
 

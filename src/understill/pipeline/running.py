@@ -59,8 +59,7 @@ def train_some(plan: Plan, names: tuple[str, ...], watch: Watch = silent) -> lis
     with at_work(plan.recipe.output.path):
         if _recorded(plan.recipe.output.path / plan.recipe.name / RECORD) != _uses(plan):
             _begin(plan)
-        open_ones = {model.folder for model in plan.candidates}
-        if open_ones and any(model.folder not in open_ones for model in models):
+        if plan.candidates and any(model.awaits_choice for model in models):
             plan = _settle(plan, watch)
             models = pick_models(plan, names)
             _begin(plan)

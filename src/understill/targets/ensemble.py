@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
+from understill.data.units import side_by_side
 from understill.errors import UserError, listed, nearest
 
 Rule = Literal["mean_probabilities", "geometric_mean", "mean_logits"]
@@ -67,11 +68,10 @@ def _join_groups(
 ) -> NDArray[np.float32]:
     """Join the scores of candidates as if those of a group were the outputs of one row."""
     joined = np.full(logits.shape[1:], np.nan, np.float32)
-    order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    sizes = np.diff(starts, append=len(order))
+    order, starts = side_by_side(groups)
+    sizes = np.diff(starts)
     for size in np.unique(sizes):
-        rows = order[starts[sizes == size, None] + np.arange(size)]  # [groups of this size, size]
+        rows = order[starts[:-1][sizes == size, None] + np.arange(size)]  # [groups of this size, size]
         values = logits[:, rows, 0]
         values[np.isnan(values).any(axis=2)] = np.nan
         joined[rows, 0] = join_rows(values)

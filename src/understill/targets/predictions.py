@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.data.check import Fault, as_label, as_score, plain, row_id
+from understill.data.groups import grouping, teaching
 from understill.data.read import BadFile, File, columns_of, read_rows
 from understill.data.taskdata import TaskData, id_keys
 from understill.disk import file_digest
@@ -56,14 +57,27 @@ class PredictionsTeacher:
         return said
 
     def must_match(self, splits: Iterable[TaskData]) -> None:
-        """Stop where the files say nothing about any row of these splits."""
-        if not any(self._find(data)[0].any() for data in splits):
+        """Stop where the files say nothing about any row of these splits, or about no query of a ranking as a whole."""
+        rows = found = whole = 0
+        for data in splits:
+            said, groups = self._find(data)[0], grouping(data)
+            useful = np.ones(data.rows, bool) if groups is None else teaching(data, groups)
+            missing = np.zeros(data.rows, bool) if groups is None else np.isin(groups, groups[~said])
+            rows += int(useful.sum())
+            found += int((useful & said).sum())
+            whole += int((useful & said & ~missing).sum())
+        if not found:
             texts = listed([f'"{column}"' for column in self.task.text], "and")
             raise UserError(
                 f"teacher {self.name}: none of its {len(self.keys):,} predictions is about a row of {self.task.name} "
                 "to learn from; "
                 f'rows are found by their id in a column "id" (24 hex digits, made of the task\'s name and the texts), '
                 f"or by {texts}, which must be letter for letter the texts of the task's own files"
+            )
+        if not whole:
+            raise UserError(
+                f"teacher {self.name}: it scores {found:,} of the {rows:,} candidates of {self.task.name} to learn "
+                "from, but of no query all, and a query is only taught as a whole → score every candidate of a query"
             )
 
     def _find(self, data: TaskData) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:

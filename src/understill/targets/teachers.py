@@ -14,8 +14,8 @@ from scipy.optimize import linear_sum_assignment
 from transformers import PreTrainedTokenizerFast
 
 from understill.data.check import id_maker
-from understill.data.groups import contested, grouping
-from understill.data.taskdata import TaskData, id_keys, unit_keys
+from understill.data.groups import contested
+from understill.data.taskdata import TaskData, unit_keys
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError, listed
 from understill.evaluate.metrics import FUNCTIONS, majority, primary, score
@@ -179,8 +179,11 @@ def part(tokens: Tokens, rows: NDArray[np.bool_]) -> Tokens:
 
 
 def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
-    """Return each row's fold, by its texts alone: equal texts, symmetric pairs turned round, and a group share one."""
-    keys = np.concatenate([np.zeros(0, np.uint64), *(unit_keys(batch, data.task) for batch in data.batches())])
+    """Return each row's fold, by its texts alone; of a ranking by the first one, so that groups are not divided.
+
+    Equal texts share a fold, and so do symmetric pairs turned round.
+    """
+    keys = _keys_of(data)
     if data.task.symmetric:
         name = id_maker(data.task.head)
         turned = [
@@ -192,9 +195,17 @@ def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
     return (keys % np.uint64(folds)).astype(np.int64)
 
 
+def _keys_of(data: TaskData) -> NDArray[np.uint64]:
+    """Return a number for what each row must stay together with, [rows]."""
+    return np.concatenate([np.zeros(0, np.uint64), *(unit_keys(batch, data.task) for batch in data.batches())])
+
+
 @dataclass(frozen=True)
 class FoldedTeacher:
-    """Models that each left out one fold: a training row is answered by the one that has not seen it."""
+    """Models that each left out one fold: a training row is answered by the one that has not seen it.
+
+    So is every candidate of a query that train has: scores of two models are not to be ranked among each other.
+    """
 
     name: str
     digest: str
@@ -204,9 +215,7 @@ class FoldedTeacher:
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
         """Return what a training row's own fold says, whatever split it turns up in; else the mean of all models."""
         folds = fold_of(data, len(self.models))
-        seen = np.isin(id_keys(data.table()["id"]), id_keys(self.train.table()["id"]))
-        if (groups := grouping(data)) is not None:  # scores of two models are not to be ranked among each other
-            seen = np.isin(groups, groups[seen])
+        seen = np.isin(_keys_of(data), _keys_of(self.train))
         said = np.zeros((data.rows, data.task.outputs))
         for fold, model in enumerate(self.models):
             weight = np.where(seen, folds == fold, 1 / len(self.models))

@@ -17,7 +17,7 @@ from understill.errors import TrainingError
 from understill.models.heads import link
 from understill.schema import Distil
 from understill.tasks import Task
-from understill.train.ranking import Queries
+from understill.train.ranking import BatchQueries
 
 _SHAPES = ("linear", "cosine", "quadratic")
 
@@ -146,14 +146,14 @@ class Objective(nn.Module):
         """Return the λ of tasks without one of their own; None where nothing is annealed."""
         return self.distil.anneal.at(progress) if self.distil and self.distil.anneal else None
 
-    def _queries(self, batch: Batch | Packed) -> Queries | None:
+    def _queries(self, batch: Batch | Packed) -> BatchQueries | None:
         """Find out which rows are candidates of the same query; None where no task is a ranking."""
         if not self.ranks:
             return None
         assert isinstance(batch, Batch), "rankings are not trained on packed rows"
-        return Queries(batch.group)
+        return BatchQueries(batch.group)
 
-    def _hear(self, batch: Batch | Packed, queries: Queries | None) -> _Heard | None:
+    def _hear(self, batch: Batch | Packed, queries: BatchQueries | None) -> _Heard | None:
         """Read the teachers' column; None where there is nothing to read."""
         width = batch.teacher.shape[1]
         if self.distil is None or not width:
@@ -165,7 +165,7 @@ class Objective(nn.Module):
         # NaN goes before any arithmetic: times zero it would still be NaN, in the gradient as well.
         return _Heard(taught, own, torch.where(own & taught.unsqueeze(1), batch.teacher, 0.0))
 
-    def _gold(self, batch: Batch | Packed, heard: _Heard, queries: Queries | None) -> Tensor:
+    def _gold(self, batch: Batch | Packed, heard: _Heard, queries: BatchQueries | None) -> Tensor:
         """Return gold labels, and what the teacher says where there is none."""
         best = heard.values.masked_fill(~heard.own, -torch.inf).argmax(dim=1)
         score = heard.values[:, 0]
@@ -203,22 +203,22 @@ class Objective(nn.Module):
         return torch.where(scored & heard.taught, distance, divergence + squares)
 
     def _by_query(
-        self, rows: _Rows, first: Tensor, gold: Tensor, task: Tensor, heard: _Heard | None, queries: Queries
+        self, rows: _Rows, scores: Tensor, gold: Tensor, task: Tensor, heard: _Heard | None, queries: BatchQueries
     ) -> _Rows:
         """Give the first candidate of each query its losses, and the others none; rows of other kinds stay."""
-        ranked, alone, right = self.ranked[task], queries.first, gold == 1
+        ranked, first, right = self.ranked[task], queries.first, gold == 1
         # Only a choice between right and wrong teaches something.
         known = rows.known & ~(ranked & (queries.any(~rows.known) | ~queries.any(right)))
-        hard = torch.where(known & alone, queries.surprise(first, right), 0.0)
+        hard = torch.where(known & first, queries.surprise(scores, right), 0.0)
         hard = torch.where(ranked, hard, rows.hard)
         soft = rows.soft
         if heard is not None:
             heat, said = self.heat[task], heard.values[:, 0]
-            squares = queries.sum((first - said).square())
-            divergence = heat**2 * queries.divergence(first / heat, said)
+            squares = queries.sum((scores - said).square())
+            divergence = heat**2 * queries.divergence(scores / heat, said)
             choice = torch.where(self.matched[task], squares, divergence)
-            soft = torch.where(ranked, torch.where(heard.taught & alone, choice, 0.0), soft)
-        return _Rows(hard, soft, alone, known & alone, rows.taught & alone)
+            soft = torch.where(ranked, torch.where(heard.taught & first, choice, 0.0), soft)
+        return _Rows(hard, soft, first, known & first, rows.taught & first)
 
     def _distance(self, score: Tensor, wanted: Tensor, task: Tensor) -> Tensor:
         """Return squared errors of scores, where the wanted ones are on their tasks' scales."""
@@ -252,7 +252,7 @@ class Objective(nn.Module):
             if lost.any():
                 raise TrainingError(f"task {self._name(batch, lost)}: a query has no right candidate")
 
-    def _check_teacher(self, batch: Batch | Packed, heard: _Heard, queries: Queries | None) -> None:
+    def _check_teacher(self, batch: Batch | Packed, heard: _Heard, queries: BatchQueries | None) -> None:
         """Refuse what a teacher cannot have said."""
         there = heard.own & ~batch.teacher.isnan()
         count, wanted = there.sum(dim=1), self.width[batch.task]

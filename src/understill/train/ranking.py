@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Queries:
+class BatchQueries:
     """The queries of a batch, whose candidates stand side by side; each sum is given at every row of its query."""
 
     def __init__(self, group: Tensor) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from understill.errors import DataError, Problem, UserError, listed, nearest
+from understill.errors import DataError, Problem, UserError, nearest
 from understill.tasks import Task
 
 #: More labels than this are taken for scores or ids in the wrong column.
@@ -275,6 +275,6 @@ def _right_last(labels: Collection[str], column: str | None) -> tuple[str, ...]:
         raise Fault(what, "name a column with two labels, or write kind: classification")
     if known := wrong_and_right(labels):
         return known
-    two = sorted(labels)
-    what = f'column "{column}" has the labels {listed(two, "and")}, and does not say which of them is right'
-    raise Fault(what, f"write labels, the right one last, for instance labels: [{', '.join(two)}]")
+    one, two = sorted(labels)
+    what = f'column "{column}" has the labels {one} and {two}, and does not say which of them is right'
+    raise Fault(what, f"write labels, the right one last: [{one}, {two}] if {two} is right, else [{two}, {one}]")

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from understill.data.check import id_maker
 from understill.data.groups import contested, grouping
-from understill.data.taskdata import TaskData, id_keys, unit_keys
+from understill.data.taskdata import TaskData, id_keys, source_rows, unit_keys
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError, listed
 from understill.evaluate.metrics import FUNCTIONS, majority, primary, score
@@ -179,7 +179,10 @@ def part(tokens: Tokens, rows: NDArray[np.bool_]) -> Tokens:
 
 
 def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
-    """Return each row's fold, by its texts alone: equal texts, symmetric pairs turned round, and a group share one."""
+    """Return each row's fold, by its texts alone: equal texts, symmetric pairs turned round, and a group share one.
+
+    What augmentation has made of a row is in the row's fold.
+    """
     keys = np.concatenate([np.zeros(0, np.uint64), *(unit_keys(batch, data.task) for batch in data.batches())])
     if data.task.symmetric:
         name = id_maker(data.task.head)
@@ -189,7 +192,7 @@ def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
             for one, two in zip(batch.column("text1").to_pylist(), batch.column("text2").to_pylist(), strict=True)
         ]
         keys = np.minimum(keys, np.array(turned, np.uint64))
-    return (keys % np.uint64(folds)).astype(np.int64)
+    return (keys[source_rows(data)] % np.uint64(folds)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -204,7 +207,7 @@ class FoldedTeacher:
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
         """Return what a training row's own fold says, whatever split it turns up in; else the mean of all models."""
         folds = fold_of(data, len(self.models))
-        seen = np.isin(id_keys(data.table()["id"]), id_keys(self.train.table()["id"]))
+        seen = np.isin(id_keys(data.table()["id"]), id_keys(self.train.table()["id"]))[source_rows(data)]
         if (groups := grouping(data)) is not None:  # scores of two models are not to be ranked among each other
             seen = np.isin(groups, groups[seen])
         said = np.zeros((data.rows, data.task.outputs))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tokenise import generate
-
 from understill.data import demo
 from understill.data.augment import Rules, write_augmented
 from understill.data.tagging import find_tagger

@@ -178,7 +178,7 @@ def show_run(run: Run) -> None:
     places = {place for scores in columns.values() for place in scores}
     columns = {"majority": {place: run.majority[place] for place in run.majority if place in places}, **columns}
     show_scores(columns, run.tasks)
-    _show_winner(columns, run.tasks)
+    _show_winner(columns, run)
     for model in run.models:
         if model.role != "teacher":
             own = model.name.startswith((model.role, "baseline-"))
@@ -195,11 +195,13 @@ def show_run(run: Run) -> None:
     say(f"run folder: {run.folder}")
 
 
-def _show_winner(columns: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
-    """Say what the student has gained by its teachers, and how much of them it keeps."""
-    means = {name: _first_metrics(scores, tasks) for name, scores in columns.items()}
+def _show_winner(columns: Mapping[str, Scores], run: Run) -> None:
+    """Say what the student has gained by its teachers or more rows, and how much of its teachers it keeps."""
+    means = {name: _first_metrics(scores, run.tasks) for name, scores in columns.items()}
+    alone = [name for name in columns if name in {"single-task", *(m.name for m in run.models if m.role == "model")}]
     for one, other, words in (
-        ("student", "baseline", "student against the same student without teachers"),
+        ("student", "baseline", f"student against the same student without {run.aid}"),
+        *((name, "baseline", f"{name} against the same without {run.aid}") for name in alone),
         ("finetuned", "finetuned baseline", "both fine-tuned on each task"),
         ("student", "teachers", "student against its teachers"),
     ):

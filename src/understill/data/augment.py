@@ -94,7 +94,8 @@ def _keys(parents: Keys, numbers: Ints | int) -> Keys:
 
 def _draw(parents: Keys, numbers: Ints | int) -> NDArray[np.float64]:
     """Return numbers from 0 up to but without 1."""
-    return (_keys(parents, numbers) >> np.uint64(11)) * 2.0**-53
+    chance: NDArray[np.float64] = (_keys(parents, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return chance
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------

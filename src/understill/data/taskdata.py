@@ -21,7 +21,18 @@ from understill.data.check import id_maker, row_id
 from understill.disk import sweep
 from understill.tasks import Task
 
-__all__ = ["Sample", "Store", "TaskData", "Writer", "held_out", "id_keys", "overlap", "row_id", "source_rows", "unit_keys"]
+__all__ = [
+    "Sample",
+    "Store",
+    "TaskData",
+    "Writer",
+    "held_out",
+    "id_keys",
+    "overlap",
+    "row_id",
+    "source_rows",
+    "unit_keys",
+]
 
 #: Changes when the form of the files or the meaning of an id changes, so that old caches are not taken for new ones.
 FORMAT = 1

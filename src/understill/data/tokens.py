@@ -229,7 +229,9 @@ def _blocks(data: TaskData) -> Iterator[pa.RecordBatch]:
     # The file is read, not mapped: pages of a mapped file count as resident for as long as memory is not short.
     with pa.OSFile(str(data.path)) as file:
         names = pa.ipc.open_file(file).schema.names
-        options = pa.ipc.IpcReadOptions(included_fields=[at for at, name in enumerate(names) if name not in ("id", "source")])
+        options = pa.ipc.IpcReadOptions(
+            included_fields=[at for at, name in enumerate(names) if name not in ("id", "source")]
+        )
         reader = pa.ipc.open_file(file, options=options)
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)

@@ -39,7 +39,7 @@ def test_a_tagger_that_miscounts_is_refused() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("spaci", 'there is no tagger "spaci" → write auto, spacy or textblob, none, or package.module:function'),
+        ("spaci", 'there is no tagger "spaci" → write auto, spacy, textblob, none or package.module:function'),
         ("helpers:nothing", 'helpers has no function "nothing"'),
         ("no_such_module:tag", "no_such_module cannot be imported"),
         (":tag", "cannot be imported"),
@@ -52,9 +52,7 @@ def test_what_cannot_be_found_is_said(wanted: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "what"), [("auto", "no tagger is installed"), ("spacy", "spacy is not installed")])
-def test_without_a_tagger_the_message_names_a_command(
-    monkeypatch: pytest.MonkeyPatch, wanted: str, what: str
-) -> None:
+def test_without_a_tagger_the_message_names_a_command(monkeypatch: pytest.MonkeyPatch, wanted: str, what: str) -> None:
     def absent(name: str, *rest: Any) -> None:
         return None
 

@@ -39,7 +39,7 @@ def find_tagger(wanted: str) -> Tagger:
     names = list(_KNOWN) if wanted == "auto" else [wanted]
     for name in names:
         if name not in _KNOWN:
-            fix = f"write auto, {listed(list(_KNOWN), 'or')}, none, or package.module:function"
+            fix = f"write {listed(['auto', *_KNOWN, 'none', 'package.module:function'])}"
             raise UserError(f'{_PLACE}: there is no tagger "{name}" → {fix}')
         if all(importlib.util.find_spec(package) for package in _KNOWN[name]):
             return Tagger(name, " ".join(version(package) for package in _KNOWN[name]))

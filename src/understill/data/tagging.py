@@ -69,7 +69,8 @@ def _spacy() -> Tagging:
     nlp = model.load(exclude=["parser", "ner", "lemmatizer", "attribute_ruler"])
 
     def tags(texts: Sequence[Sequence[str]]) -> list[list[str]]:
-        parsed = nlp.pipe(docs.Doc(nlp.vocab, words=list(words)) for words in texts)
+        # Smaller batches than its own are faster: what they need stays in the processor's cache.
+        parsed = nlp.pipe((docs.Doc(nlp.vocab, words=list(words)) for words in texts), batch_size=128)
         return [[token.tag_ for token in text] for text in parsed]
 
     return tags

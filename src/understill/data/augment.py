@@ -164,7 +164,7 @@ def _changed(
 
 
 def _fresh(plain: Sequence[Any], made: Sequence[Any], task: str, times: int) -> tuple[list[str], Ints]:
-    """Return the ids of what was made, and which of it neither its source is nor was made of it before."""
+    """Return the ids of what was made, and the places of what is neither its source nor was made of it before."""
     name = id_maker(task)
     sources, ids = (
         [name(texts) for texts in zip(*(column.cast(pa.binary()).to_pylist() for column in columns), strict=True)]
@@ -205,9 +205,9 @@ def write_augmented(
 ) -> int:
     """Write a split with what is made of its rows to an Arrow file, and return how many rows that has.
 
-    With a tagger there are two passes: all words must have their tags before one can be drawn for another. Rows wait
-    with their tags on the disk beside the result. Only tagging is shared out among processes; what follows takes less
-    time than handing it over would.
+    With a tagger there are two passes, and `progress` hears of both: all words must have their tags before one can be
+    drawn for another. Rows wait with their tags on the disk beside the result. Only tagging is shared out among
+    processes; what follows takes less time than handing it over would.
     """
     names = [f"text{number}" for number in range(1, len(data.task.text) + 1)]
     blocks, known, waiting = _blocks(data.path, rules.times), None, out.with_name("tagged.arrow")
@@ -219,7 +219,7 @@ def write_augmented(
                 counts.update(found)
                 yield rows
 
-        _write(waiting, counted())
+        _write(waiting, counted(), progress)
         blocks, known = _blocks(waiting, rules.times), unigrams(counts)
     rows = _write(out, (augmented(block, names, data.task.name, rules, known) for block in blocks), progress)
     waiting.unlink(missing_ok=True)

@@ -39,7 +39,8 @@ def estimate(plan: Plan) -> dict[str, Estimate]:
     found = {}
     for model in plan.missing:
         # Folds, seeds and fine-tuned students take as long as each other; one of them is timed.
-        kind = (model.settings.model_dump_json(), model.tasks, model.lessons is None, bool(model.fold))
+        lessons, fold = model.lessons is None, bool(model.fold)
+        kind = (model.settings.model_dump_json(), model.tasks, lessons, fold, model.augmented)
         if kind not in seconds:
             seconds[kind] = _estimate(plan, model)
         found[model.name] = seconds[kind]
@@ -48,7 +49,7 @@ def estimate(plan: Plan) -> dict[str, Estimate]:
 
 def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: object) -> Tokens:
     """Tokenise some rows of a task, spread over its file."""
-    table = plan.loaded[name].splits["train"].table()
+    table = plan.loaded[name].splits[model.split(name)].table()
     places = np.linspace(0, table.num_rows - 1, min(SAMPLE, table.num_rows)).astype(np.int64)
     # Row by row, since taking them all at once would first put whole columns of a mapped file into memory.
     rows = [table.slice(int(place), 1).to_pylist()[0] for place in places]
@@ -59,7 +60,8 @@ def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: object) -> Token
 def _estimate(plan: Plan, model: ModelPlan) -> Estimate:
     recipe, training = plan.recipe, model.settings.training
     tokenizer = load_tokenizer(*_encoder(model))
-    parts = parts_of(model.tasks, plan.loaded, model.settings, model.lessons.unlabelled if model.lessons else {})
+    unlabelled = model.lessons.unlabelled if model.lessons else {}
+    parts = parts_of(model.tasks, plan.loaded, model.settings, unlabelled, model.augmented)
     if model.fold:
         parts = [part._replace(units=part.units - part.units // model.fold.count) for part in parts]
     everything = shares(parts, training.batch, training.batches, training.sampling).draws

@@ -121,6 +121,8 @@ class Recipe(Section):
             ),
         ]
         named += [(f"student.tasks.{at}", name) for at, name in enumerate(self.student.tasks)]
+        if self.student.augment:
+            named += [(f"student.augment.tasks.{name}", name) for name in self.student.augment.tasks]
         if self.student.heads:
             named += [(f"student.heads.tasks.{name}", name) for name in self.student.heads.tasks]
         for number, teacher in enumerate(self.teachers):

@@ -14,7 +14,7 @@ from understill.pipeline.locking import nobody_at_work
 from understill.pipeline.running import RECORD
 
 #: What the folders are called that may be removed; whatever else lies there is not ours.
-ARTIFACTS = ("model", "targets", "verdict")
+ARTIFACTS = ("augmented", "model", "targets", "verdict")
 CACHED = ("data", "tokens")
 
 

@@ -219,27 +219,29 @@ class Layout:
         recipe = self.recipe
         settings, seed = recipe.settings(recipe.student), recipe.seed
         start = self._start(settings)
-        lessons = self._lessons(keys)
+        augmented = tuple(key for key in keys if "augmented" in self.loaded[key].splits)
+        lessons = self._lessons(keys, augmented)
         tuned = recipe.finetuning(recipe.student) if recipe.student.finetune is not None else None
-        if (lessons or start.model) and recipe.student.baseline:
-            level = self._as_many_steps(settings, keys, lessons) if lessons else settings
+        alike = augmented if recipe.student.augment and recipe.student.augment.baseline else ()
+        if (lessons or start.model or augmented != alike) and recipe.student.baseline:
+            level = self._as_many_steps(settings, keys, lessons.unlabelled if lessons else {}, augmented, alike)
             # Layers cut out of a teacher have learnt from it: the baseline takes those the teacher itself began with.
             own = start
             while own.model:
                 own = own.model.start
-            baseline = self._model(f"baseline{suffix}", "baseline", keys, level, own, seed)
+            baseline = self._model(f"baseline{suffix}", "baseline", keys, level, own, seed, augmented=alike)
             yield baseline
             if tuned:
                 yield from (self._finetuned(baseline, key, tuned, "finetuned baseline") for key in keys)
         # Without teachers there is nothing to tell apart, and models are called after their tasks.
         role: Role = "student" if recipe.teachers else "model"
         name = f"student{suffix}" if recipe.teachers else suffix.removeprefix("-") or "multi"
-        student = self._model(name, role, keys, settings, start, seed, lessons=lessons)
+        student = self._model(name, role, keys, settings, start, seed, lessons=lessons, augmented=augmented)
         yield student
         if tuned:
             yield from (self._finetuned(student, key, tuned, "finetuned") for key in keys)
 
-    def _lessons(self, keys: Sequence[str]) -> Lessons | None:
+    def _lessons(self, keys: Sequence[str], augmented: Collection[str]) -> Lessons | None:
         if not any(self.teachers[key] for key in keys):
             return None
         wanted = self.recipe.student.unlabelled
@@ -247,7 +249,8 @@ class Layout:
         for key in keys:
             if "unlabelled" in self.loaded[key].splits and self.teachers[key] and wanted != 0:
                 unlabelled[key] = UNLABELLED if wanted is None else wanted
-        tables = [(key, "train") for key in keys if self.teachers[key]] + [(key, "unlabelled") for key in unlabelled]
+        tables = [(key, "augmented" if key in augmented else "train") for key in keys if self.teachers[key]]
+        tables += [(key, "unlabelled") for key in unlabelled]
         targets = tuple(self._targets(key, split) for key, split in tables)
         rule = self.recipe.targets
         if self._chosen_early:
@@ -300,13 +303,20 @@ class Layout:
         )
         return TargetsPlan(key, split, teachers, print_of, self.artifacts / f"targets-{key}-{split}-{print_of[:16]}")
 
-    def _as_many_steps(self, settings: Settings, keys: Sequence[str], lessons: Lessons) -> Settings:
-        """Give the baseline as many steps and looks at dev as the student, whose epochs have unlabelled rows on top."""
+    def _as_many_steps(
+        self,
+        settings: Settings,
+        keys: Sequence[str],
+        unlabelled: Mapping[str, float],
+        augmented: Collection[str],
+        alike: Collection[str],
+    ) -> Settings:
+        """Give the baseline as many steps and looks at dev as the student, whose epochs may have more rows."""
         training = settings.training
-        if not lessons.unlabelled:
+        if not unlabelled and augmented == alike:
             return settings
         tasks = tuple(self.loaded[key].task for key in keys)
-        epoch = epoch_of(parts_of(tasks, self.loaded, settings, lessons.unlabelled), training)
+        epoch = epoch_of(parts_of(tasks, self.loaded, settings, unlabelled, augmented), training)
         changes: dict[str, Any] = {"steps": total_steps(training, epoch)}
         if training.evaluate.unit == "epochs":
             changes["evaluate"] = Every(count=max(1, round(training.evaluate.count * epoch)), unit="steps")
@@ -350,6 +360,7 @@ class Layout:
         *,
         fold: Fold | None = None,
         lessons: Lessons | None = None,
+        augmented: tuple[str, ...] = (),
     ) -> ModelPlan:
         tasks = tuple(self.loaded[key].task for key in keys)
         training = settings.training.model_dump(mode="json", exclude={"checkpoint"})
@@ -364,23 +375,27 @@ class Layout:
             "training": training,
             "seed": seed,
             "fold": [fold.number, fold.count] if fold else None,
-            "tasks": [self._task_facts(key, settings) for key in keys],
+            "tasks": [self._task_facts(key, settings, key in augmented) for key in keys],
             "lessons": self._lesson_facts(lessons) if lessons else None,
         }
         print_of = fingerprint(facts)
         # Named by what it is, not by its part in this run: recipes that ask for the same model share it.
         folder = self.artifacts / f"model-{keys[0] if len(keys) == 1 else 'multi'}-{print_of[:16]}"
-        return ModelPlan(name, role, tasks, self._scored(keys), settings, seed, start, fold, lessons, print_of, folder)
+        scored = self._scored(keys)
+        return ModelPlan(
+            name, role, tasks, scored, settings, seed, start, fold, lessons, print_of, folder, augmented
+        )  # fmt: skip
 
-    def _task_facts(self, key: str, settings: Settings) -> dict[str, Any]:
+    def _task_facts(self, key: str, settings: Settings, augmented: bool) -> dict[str, Any]:
         loaded = self.loaded[key]
+        read = ("augmented", "dev", "train") if augmented else ("dev", "train")
         return {
             **loaded.task.to_dict(),
             "weight": self.recipe.tasks[key].weight,
             "max_length": max_length(self.recipe, settings, key),
             "dropout": settings.heads.dropout_of(key),
             "san": san.model_dump(mode="json") if (san := settings.heads.san_of(loaded.task)) else None,
-            "data": {split: loaded.splits[split].fingerprint for split in ("dev", "train") if split in loaded.splits},
+            "data": {split: loaded.splits[split].fingerprint for split in read if split in loaded.splits},
             **({"candidates": self.recipe.tasks[key].candidates} if loaded.task.kind == "ranking" else {}),
         }
 

@@ -16,6 +16,7 @@ from understill.errors import Collector, UserError, nearest
 from understill.events import Reading, Watch, silent
 from understill.models.assets import ASSETS
 from understill.models.encoder import check_layers, check_lengths, resolve
+from understill.pipeline.augmenting import augment_tasks, tagger_of
 from understill.pipeline.layout import Layout, own_names
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
 from understill.recipe import Recipe
@@ -57,11 +58,14 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
                 outside[str(teacher.name)] = _find_teacher(recipe, teacher)
     with found:
         tasks = resolve_tasks(recipe)
+    with found:
+        tagger = tagger_of(recipe)
     found.raise_if_any()
     skip = recipe.data.on_bad_row == "skip"
     loaded = read_tasks(tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
     # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
     loaded = {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
+    loaded = augment_tasks(recipe, loaded, tagger, watch)
     return _lay_out(recipe, loaded, found_encoders, outside)
 
 

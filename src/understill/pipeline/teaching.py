@@ -76,7 +76,7 @@ def _may_share(plan: Plan, models: Sequence[ModelPlan]) -> bool:
 def _work(plan: Plan, model: ModelPlan) -> float:
     """Return about how many rows a model's training reads."""
     training = model.settings.training
-    rows = sum(plan.loaded[task.name].splits["train"].rows for task in model.tasks)
+    rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
     return float(training.steps * training.batch if training.steps else training.epochs * rows)
 
 

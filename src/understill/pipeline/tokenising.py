@@ -67,10 +67,11 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
 
     streams = []
     for number, task in enumerate(model.tasks):
-        answers = joined.get((task.name, "train"))
+        split = model.split(task.name)
+        answers = joined.get((task.name, split))
         if joined and answers is None:  # a task without a teacher still needs room for as many outputs as it has
-            answers = np.broadcast_to(np.float32(np.nan), (plan.loaded[task.name].splits["train"].rows, task.outputs))
-        streams.append(stream(number, task, "train", answers))
+            answers = np.broadcast_to(np.float32(np.nan), (plan.loaded[task.name].splits[split].rows, task.outputs))
+        streams.append(stream(number, task, split, answers))
     for number, task in enumerate(model.tasks):
         answers = joined.get((task.name, "unlabelled"))
         if answers is not None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from understill.data.load import LoadedTask
 from understill.errors import UserError
 from understill.models.encoder import check_layers, check_lengths, identity
+from understill.models.words import refuse_san
 from understill.pipeline.examining import weights_of
 from understill.pipeline.plan import (
     Fold,
@@ -18,6 +19,9 @@ from understill.pipeline.plan import (
     Start,
     TargetsPlan,
     TeacherPlan,
+    Words,
+    WordSource,
+    cache_folder,
     dev_figure,
     dev_sets,
     epoch_of,
@@ -25,15 +29,17 @@ from understill.pipeline.plan import (
     parts_of,
 )
 from understill.recipe import Recipe, fingerprint
-from understill.schema import EncoderSpec, Settings, TeacherSpec
+from understill.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
 from understill.section import Every
 from understill.targets.ensemble import best, shares
 from understill.train.device import pick_device, pick_precision
 from understill.train.loop import total_steps
 
-#: Each goes up whenever the same recipe would train to another result, or teachers be judged or heard in another way.
+#: Each goes up whenever the same recipe would train to another result, or teachers be judged or heard in another way,
+#: or the same text come to other words.
 TRAINING_VERSION = 3
 LABEL_VERSION = 1
+WORDS_VERSION = 1
 #: The share of unlabelled rows where a task names such files and the recipe names no share.
 UNLABELLED = 0.5
 
@@ -59,9 +65,11 @@ class Layout:
         recipe: Recipe,
         loaded: Mapping[str, LoadedTask],
         encoders: Mapping[EncoderSpec, str],
+        sources: Mapping[WordsSpec, WordSource],
         outside: Mapping[str, tuple[str, str]],
     ) -> None:
         self.recipe, self.loaded, self.encoders, self.outside = recipe, loaded, encoders, outside
+        self.sources = sources
         self.artifacts = recipe.output.path / "artifacts"
         self.own = [name for name, task in loaded.items() if task.task.head == name]
         self.identities = {place: identity(place) for place in dict.fromkeys(encoders.values())}
@@ -308,8 +316,10 @@ class Layout:
     # Models -----------------------------------------------------------------------------------------------------------
 
     def _start(self, settings: Settings) -> Start:
-        """Say where an encoder comes from: a pretrained one, or a teacher of this recipe."""
+        """Say where an encoder comes from: a pretrained one, a network of our own, or a teacher of this recipe."""
         name = settings.encoder.name
+        if settings.encoder.own:
+            return Start(name, "")  # its words are those of the model's rows, and known with these
         if name not in own_names(self.recipe):
             return Start(name, self.encoders[settings.encoder])
         models = self.trained.get(name)
@@ -323,11 +333,34 @@ class Layout:
         has = teacher.settings.encoder
         if has.layers and (settings.encoder.layers or 0) > has.layers:
             raise UserError(f"encoder.layers: teacher {name} has only {has.layers} layers")
-        if not teacher.start.model:  # what its own encoder can do, it can do
+        if has.own:
+            if settings.encoder.layers:
+                raise UserError(f"encoder.layers: teacher {name} is a {has.name}, which has no layers → leave it out")
+        elif not teacher.start.model:  # what its own encoder can do, it can do
             spec = settings.encoder.model_copy(update={"name": has.name})
             check_lengths(name, teacher.start.place, {"encoder.max_length": spec.max_length})
             check_layers(spec, teacher.start.place)
         return Start(name, str(teacher.folder / "model"), teacher)
+
+    def _worded(self, settings: Settings, keys: Sequence[str], fold: Fold | None) -> Start:
+        """Return the start of a network of our own, whose words are those of the rows that it learns from."""
+        network, spec = settings.encoder.name, settings.encoder.words
+        source = self.sources[spec]
+        refuse_san([settings.heads.san_of(self.loaded[key].task) for key in keys])
+        facts: dict[str, Any] = {
+            "stage": "words",
+            "version": WORDS_VERSION,
+            "network": network,
+            "spec": spec.model_dump(mode="json", exclude={"vectors", "tokenizer"}),
+            "source": dict(source.digests),
+        }
+        if not source.tokenizer:
+            facts["data"] = {key: self.loaded[key].splits["train"].fingerprint for key in keys}
+            facts["fold"] = [fold.number, fold.count] if fold else None
+        print_of = fingerprint(facts)
+        folder = cache_folder(self.recipe) / f"words-{print_of[:16]}"
+        words = Words(network, spec, tuple(keys), fold, source, print_of, folder)
+        return Start(network, str(folder), words=words)
 
     def _scored(self, keys: Sequence[str]) -> tuple[LoadedTask, ...]:
         return tuple(task for task in self.loaded.values() if task.task.head in keys)
@@ -345,14 +378,16 @@ class Layout:
         lessons: Lessons | None = None,
     ) -> ModelPlan:
         tasks = tuple(self.loaded[key].task for key in keys)
+        if start.name in NETWORKS and not (start.model or start.words):
+            start = self._worded(settings, keys, fold)
         training = settings.training.model_dump(mode="json", exclude={"checkpoint"})
         training["precision"] = pick_precision(settings.training.precision, pick_device(self.recipe.machine))
         facts: dict[str, Any] = {
             "stage": "teach",
             "version": TRAINING_VERSION,
-            "start": {"model": start.model.fingerprint} if start.model else self.identities[start.place],
+            "start": self._start_facts(start),
             "heads": start.heads,
-            "encoder": settings.encoder.model_dump(mode="json", exclude={"name", "max_length"}),
+            "encoder": settings.encoder.model_dump(mode="json", exclude={"name", "max_length", "words"}),
             "regression": settings.heads.regression,
             "training": training,
             "seed": seed,
@@ -364,6 +399,11 @@ class Layout:
         # Named by what it is, not by its part in this run: recipes that ask for the same model share it.
         folder = self.artifacts / f"model-{keys[0] if len(keys) == 1 else 'multi'}-{print_of[:16]}"
         return ModelPlan(name, role, tasks, self._scored(keys), settings, seed, start, fold, lessons, print_of, folder)
+
+    def _start_facts(self, start: Start) -> Mapping[str, str]:
+        if start.model:
+            return {"model": start.model.fingerprint}
+        return {"words": start.words.fingerprint} if start.words else self.identities[start.place]
 
     def _task_facts(self, key: str, settings: Settings) -> dict[str, Any]:
         loaded = self.loaded[key]

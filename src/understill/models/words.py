@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -187,4 +188,6 @@ def save_vectors(folder: Path, vectors: Vectors, vocabulary: dict[str, int]) -> 
     """Write down what words begin with, by their ids."""
     words = sorted(vectors.found, key=vocabulary.__getitem__)
     ids = torch.tensor([vocabulary[word] for word in words])
-    save_file({"ids": ids, "vectors": torch.tensor([vectors.found[word] for word in words])}, folder / VECTORS)
+    save_file(
+        {"ids": ids, "vectors": torch.from_numpy(np.stack([vectors.found[word] for word in words]))}, folder / VECTORS
+    )

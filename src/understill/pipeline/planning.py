@@ -50,12 +50,13 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     for settings in _all_settings(recipe):
         with found:
             pick_precision(settings.training.precision, pick_device(recipe.machine))
-        if settings.encoder.own:
-            with found:
-                sources[settings.encoder.words] = _find_words(recipe, settings.encoder.words)
-        elif settings.encoder.name not in own_names(recipe) and settings.encoder not in found_encoders:
+        pretrained = not settings.encoder.own and settings.encoder.name not in own_names(recipe)
+        if pretrained and settings.encoder not in found_encoders:
             with found:
                 found_encoders[settings.encoder] = find_encoder(recipe, settings.encoder)
+    for words in {settings.encoder.words: None for settings in _all_settings(recipe) if settings.encoder.own}:
+        with found:
+            sources[words] = _find_words(recipe, words)
     outside: dict[str, tuple[str, str]] = {}
     for teacher in recipe.teachers:
         if not teacher.trained:

@@ -78,9 +78,10 @@ def test_a_static_text_is_the_mean_of_its_words(lengths: list[int], extra: int) 
         assert torch.allclose(got[row], want, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("tasks", [TASKS, (MOOD,)], ids=["both forms", "one text"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_changes_nothing_whatever_it_holds(kind: str) -> None:
-    model, batch = model_of(kind), some_batch(8)
+def test_padding_changes_nothing_whatever_it_holds(kind: str, tasks: Any) -> None:
+    model, batch = model_of(kind, tasks), some_batch(8, tasks)
     liven(model)
     padded = wider(batch, 40)
     filled = replace(padded, ids=torch.where(padded.mask, padded.ids, torch.randint(0, 150, padded.ids.shape)))
@@ -89,9 +90,10 @@ def test_padding_changes_nothing_whatever_it_holds(kind: str) -> None:
     assert model(batch).std(0).max() > 0.01, "rows are told apart"
 
 
+@pytest.mark.parametrize("tasks", [TASKS, (MOOD,)], ids=["both forms", "one text"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_says_the_same_in_any_company(kind: str) -> None:
-    model, batch = model_of(kind), some_batch(9)
+def test_a_row_says_the_same_in_any_company(kind: str, tasks: Any) -> None:
+    model, batch = model_of(kind, tasks), some_batch(9, tasks)
     liven(model)
     together = model(batch)
     alone = torch.cat([model(batch.part(slice(row, row + 1))) for row in range(len(batch))])

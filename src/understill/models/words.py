@@ -140,7 +140,7 @@ def _apart(batch: Batch) -> tuple[Tensor, Tensor]:
     cells = torch.arange(batch.ids.shape[1], device=batch.ids.device)
     places = (first.unsqueeze(1) + cells).clamp(max=batch.ids.shape[1] - 1)
     ids = torch.cat([batch.ids, batch.ids.gather(1, places)])
-    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return ids, lengths  # a length read here would stay in the graph
     # A row is about twice as long as its texts, and an LSTM takes as long as its rows: worth a wait for the device.
     return ids[:, : max(1, int(lengths.max()))], lengths

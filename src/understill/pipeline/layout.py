@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from understill.data.load import LoadedTask
 from understill.errors import UserError
 from understill.models.encoder import check_layers, check_lengths, identity
-from understill.models.words import refuse_san
 from understill.pipeline.examining import weights_of
 from understill.pipeline.plan import (
     Fold,
@@ -19,15 +18,14 @@ from understill.pipeline.plan import (
     Start,
     TargetsPlan,
     TeacherPlan,
-    Words,
     WordSource,
-    cache_folder,
     dev_figure,
     dev_sets,
     epoch_of,
     max_length,
     parts_of,
 )
+from understill.pipeline.wording import plan_words
 from understill.recipe import Recipe, fingerprint
 from understill.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
 from understill.section import Every
@@ -35,11 +33,9 @@ from understill.targets.ensemble import best, shares
 from understill.train.device import pick_device, pick_precision
 from understill.train.loop import total_steps
 
-#: Each goes up whenever the same recipe would train to another result, or teachers be judged or heard in another way,
-#: or the same text come to other words.
+#: Each goes up whenever the same recipe would train to another result, or teachers be judged or heard in another way.
 TRAINING_VERSION = 3
 LABEL_VERSION = 1
-WORDS_VERSION = 1
 #: The share of unlabelled rows where a task names such files and the recipe names no share.
 UNLABELLED = 0.5
 
@@ -342,26 +338,6 @@ class Layout:
             check_layers(spec, teacher.start.place)
         return Start(name, str(teacher.folder / "model"), teacher)
 
-    def _worded(self, settings: Settings, keys: Sequence[str], fold: Fold | None) -> Start:
-        """Return the start of a network of our own, whose words are those of the rows that it learns from."""
-        network, spec = settings.encoder.name, settings.encoder.words
-        source = self.sources[spec]
-        refuse_san([settings.heads.san_of(self.loaded[key].task) for key in keys])
-        facts: dict[str, Any] = {
-            "stage": "words",
-            "version": WORDS_VERSION,
-            "network": network,
-            "spec": spec.model_dump(mode="json", exclude={"vectors", "tokenizer"}),
-            "source": dict(source.digests),
-        }
-        if not source.tokenizer:
-            facts["data"] = {key: self.loaded[key].splits["train"].fingerprint for key in keys}
-            facts["fold"] = [fold.number, fold.count] if fold else None
-        print_of = fingerprint(facts)
-        folder = cache_folder(self.recipe) / f"words-{print_of[:16]}"
-        words = Words(network, spec, tuple(keys), fold, source, print_of, folder)
-        return Start(network, str(folder), words=words)
-
     def _scored(self, keys: Sequence[str]) -> tuple[LoadedTask, ...]:
         return tuple(task for task in self.loaded.values() if task.task.head in keys)
 
@@ -379,7 +355,8 @@ class Layout:
     ) -> ModelPlan:
         tasks = tuple(self.loaded[key].task for key in keys)
         if start.name in NETWORKS and not (start.model or start.words):
-            start = self._worded(settings, keys, fold)
+            words = plan_words(self.recipe, self.loaded, settings, self.sources[settings.encoder.words], keys, fold)
+            start = Start(start.name, str(words.folder), words=words)
         training = settings.training.model_dump(mode="json", exclude={"checkpoint"})
         training["precision"] = pick_precision(settings.training.precision, pick_device(self.recipe.machine))
         facts: dict[str, Any] = {

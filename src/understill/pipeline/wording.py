@@ -5,23 +5,54 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from understill.data.groups import grouping
+from understill.data.load import LoadedTask
 from understill.data.vectors import read_vectors
 from understill.data.vocabulary import bare, word_tokenizer
 from understill.disk import publish, sweep, sync_folder
 from understill.errors import UserError
 from understill.models.encoder import load_tokenizer
-from understill.models.words import WordsConfig, save_vectors
-from understill.pipeline.plan import Plan, Words
+from understill.models.words import WordsConfig, refuse_san, save_vectors
+from understill.pipeline.plan import Fold, Plan, Words, WordSource, cache_folder
 from understill.pipeline.tokenising import chosen_rows
+from understill.recipe import Recipe, fingerprint
+from understill.schema import Settings
 
 log = logging.getLogger(__name__)
 
+#: Goes up whenever the same text would come to other words.
+WORDS_VERSION = 1
 #: The size of word vectors where neither recipe nor file gives one.
 SIZE = 300
+
+
+def plan_words(
+    recipe: Recipe,
+    loaded: Mapping[str, LoadedTask],
+    settings: Settings,
+    source: WordSource,
+    keys: Sequence[str],
+    fold: Fold | None,
+) -> Words:
+    """Say what a network over words begins with: words are those of the rows that its model learns from."""
+    network, spec = settings.encoder.name, settings.encoder.words
+    refuse_san([settings.heads.san_of(loaded[key].task) for key in keys])
+    facts: dict[str, Any] = {
+        "stage": "words",
+        "version": WORDS_VERSION,
+        "network": network,
+        "spec": spec.model_dump(mode="json", exclude={"vectors", "tokenizer"}),
+        "source": dict(source.digests),
+    }
+    if not source.tokenizer:
+        facts["data"] = {key: loaded[key].splits["train"].fingerprint for key in keys}
+        facts["fold"] = [fold.number, fold.count] if fold else None
+    print_of = fingerprint(facts)
+    folder = cache_folder(recipe) / f"words-{print_of[:16]}"
+    return Words(network, spec, tuple(keys), fold, source, print_of, folder)
 
 
 def make_words(plan: Plan, words: Words) -> None:

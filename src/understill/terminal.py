@@ -422,7 +422,7 @@ def _bytes(count: int) -> str:
 
 
 def show_assets(assets: Sequence[AssetStatus]) -> None:
-    """Show the encoders that install by name."""
+    """Show what installs by name."""
     for asset in assets:
         say(f"{asset.name}: {asset.what} ({asset.size / 1e6:.0f} MB)")
         say(

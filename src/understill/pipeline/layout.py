@@ -18,14 +18,16 @@ from understill.pipeline.plan import (
     Start,
     TargetsPlan,
     TeacherPlan,
+    WordSource,
     dev_figure,
     dev_sets,
     epoch_of,
     max_length,
     parts_of,
 )
+from understill.pipeline.wording import plan_words
 from understill.recipe import Recipe, fingerprint
-from understill.schema import EncoderSpec, Settings, TeacherSpec
+from understill.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
 from understill.section import Every
 from understill.targets.ensemble import best, shares
 from understill.train.device import pick_device, pick_precision
@@ -59,9 +61,11 @@ class Layout:
         recipe: Recipe,
         loaded: Mapping[str, LoadedTask],
         encoders: Mapping[EncoderSpec, str],
+        sources: Mapping[WordsSpec, WordSource],
         outside: Mapping[str, tuple[str, str]],
     ) -> None:
         self.recipe, self.loaded, self.encoders, self.outside = recipe, loaded, encoders, outside
+        self.sources = sources
         self.artifacts = recipe.output.path / "artifacts"
         self.own = [name for name, task in loaded.items() if task.task.head == name]
         self.identities = {place: identity(place) for place in dict.fromkeys(encoders.values())}
@@ -325,8 +329,10 @@ class Layout:
     # Models -----------------------------------------------------------------------------------------------------------
 
     def _start(self, settings: Settings) -> Start:
-        """Say where an encoder comes from: a pretrained one, or a teacher of this recipe."""
+        """Say where an encoder comes from: a pretrained one, a network of our own, or a teacher of this recipe."""
         name = settings.encoder.name
+        if settings.encoder.own:
+            return Start(name, "")  # its words are those of the model's rows, and known with these
         if name not in own_names(self.recipe):
             return Start(name, self.encoders[settings.encoder])
         models = self.trained.get(name)
@@ -340,7 +346,10 @@ class Layout:
         has = teacher.settings.encoder
         if has.layers and (settings.encoder.layers or 0) > has.layers:
             raise UserError(f"encoder.layers: teacher {name} has only {has.layers} layers")
-        if not teacher.start.model:  # what its own encoder can do, it can do
+        if has.own:
+            if settings.encoder.layers:
+                raise UserError(f"encoder.layers: teacher {name} is a {has.name}, which has no layers → leave it out")
+        elif not teacher.start.model:  # what its own encoder can do, it can do
             spec = settings.encoder.model_copy(update={"name": has.name})
             check_lengths(name, teacher.start.place, {"encoder.max_length": spec.max_length})
             check_layers(spec, teacher.start.place)
@@ -363,14 +372,17 @@ class Layout:
         augmented: tuple[str, ...] = (),
     ) -> ModelPlan:
         tasks = tuple(self.loaded[key].task for key in keys)
+        if start.name in NETWORKS and not (start.model or start.words):
+            words = plan_words(self.recipe, self.loaded, settings, self.sources[settings.encoder.words], keys, fold)
+            start = Start(start.name, str(words.folder), words=words)
         training = settings.training.model_dump(mode="json", exclude={"checkpoint"})
         training["precision"] = pick_precision(settings.training.precision, pick_device(self.recipe.machine))
         facts: dict[str, Any] = {
             "stage": "teach",
             "version": TRAINING_VERSION,
-            "start": {"model": start.model.fingerprint} if start.model else self.identities[start.place],
+            "start": self._start_facts(start),
             "heads": start.heads,
-            "encoder": settings.encoder.model_dump(mode="json", exclude={"name", "max_length"}),
+            "encoder": settings.encoder.model_dump(mode="json", exclude={"name", "max_length", "words"}),
             "regression": settings.heads.regression,
             "training": training,
             "seed": seed,
@@ -385,6 +397,11 @@ class Layout:
         return ModelPlan(
             name, role, tasks, scored, settings, seed, start, fold, lessons, print_of, folder, augmented
         )  # fmt: skip
+
+    def _start_facts(self, start: Start) -> Mapping[str, str]:
+        if start.model:
+            return {"model": start.model.fingerprint}
+        return {"words": start.words.fingerprint} if start.words else self.identities[start.place]
 
     def _task_facts(self, key: str, settings: Settings, augmented: bool) -> dict[str, Any]:
         loaded = self.loaded[key]

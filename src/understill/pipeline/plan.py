@@ -15,21 +15,11 @@ from understill.data.sampling import Part, shares
 from understill.data.taskdata import TaskData
 from understill.evaluate.metrics import primary
 from understill.recipe import Recipe
-from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training
+from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training, WordsSpec
 from understill.targets.store import MANIFEST
 from understill.tasks import Task
 
 Role = Literal["model", "teacher", "student", "baseline", "finetuned", "finetuned baseline"]
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where a model's first weights come from: a pretrained encoder, or another model of the plan."""
-
-    name: str  # as the recipe has it
-    place: str  # what the loaders take: a folder
-    model: ModelPlan | None = None  # the model that is to be trained first
-    heads: bool = False  # its heads are taken over too
 
 
 @dataclass(frozen=True)
@@ -38,6 +28,39 @@ class Fold:
 
     number: int
     count: int
+
+
+@dataclass(frozen=True)
+class WordSource:
+    """Where the words of a recipe's network come from, besides the training rows."""
+
+    vectors: Path | None
+    tokenizer: str  # the folder of the encoder that lends its tokeniser; empty where words are words
+    digests: Mapping[str, str] = field(repr=False)  # of what these hold
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a network over words begins with: its vocabulary, sizes and first vectors, as a folder in the cache."""
+
+    network: str  # which of our own
+    spec: WordsSpec
+    tasks: tuple[str, ...]  # whose training rows the words are taken from
+    fold: Fold | None
+    source: WordSource
+    fingerprint: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a model's first weights come from: an encoder, or another model of the plan."""
+
+    name: str  # as the recipe has it
+    place: str  # what the loaders take: a folder
+    model: ModelPlan | None = None  # the model that is to be trained first
+    heads: bool = False  # its heads are taken over too
+    words: Words | None = None  # what is made at `place` before, for a network of our own
 
 
 @dataclass(frozen=True, eq=False)

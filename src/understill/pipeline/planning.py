@@ -19,7 +19,8 @@ from understill.events import Reading, Watch, silent
 from understill.models.assets import ASSETS, locate_vectors
 from understill.models.encoder import check_layers, check_lengths, identity, resolve
 from understill.pipeline.augmenting import augment_tasks, tagger_of
-from understill.pipeline.layout import Layout, own_names
+from understill.pipeline.drafting import own_names
+from understill.pipeline.layout import Layout
 from understill.pipeline.plan import ModelPlan, Plan, WordSource, cache_folder
 from understill.recipe import Recipe
 from understill.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
@@ -85,7 +86,7 @@ def _lay_out(
 ) -> Plan:
     layout = Layout(recipe, loaded, encoders, sources, outside)
     again = partial(_lay_out, recipe, loaded, encoders, sources, outside)
-    return Plan(recipe, loaded, layout.models(), layout.candidates, again)
+    return Plan(recipe, loaded, layout.models(), layout.teachers.candidates, again)
 
 
 def _all_settings(recipe: Recipe) -> list[Settings]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,10 @@ from understill.estimate import estimate
 from understill.models import assets
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model
-from understill.pipeline.plan import ModelPlan, Plan
+from understill.pipeline.labelling import join_targets
+from understill.pipeline.plan import ModelPlan, Plan, cache_folder
 from understill.pipeline.teaching import teach
+from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.targets.teachers import fold_of
 from understill.train.loop import Step
@@ -345,6 +349,57 @@ def test_korean_is_learnt_by_words_and_by_an_encoders_pieces(
         assert "".join(pieces).replace("▁", " ").strip() == "배송이 늦어요", "an unseen form is known by its pieces"
     else:
         assert pieces == ["배송이", "[UNK]"]
+
+
+# Augmented rows -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def soft(student: Callable[..., Recipe]) -> Callable[..., Recipe]:
+    """A function that makes a recipe of a teacher, augmentation and a BiLSTM that knows few words."""
+
+    def make(**changes: Any) -> Recipe:
+        augment = {"mask": 0.5, "times": 3, "tagger": "helpers:first_letters"}
+        own = {"encoder": {"name": "bilstm", "words": {**WORDS, "vocabulary": 60}}, "augment": augment}
+        return student(tasks=["mood", "follows"], student={**own, **changes})
+
+    return make
+
+
+def test_a_student_over_words_reads_augmented_rows_that_its_teachers_label(soft: Callable[..., Recipe]) -> None:
+    run = pipeline.run(soft())
+    assert run.aid == "teachers and augmentation"
+    (mine,) = (model for model in run.models if model.role == "student")
+    assert set(mine.scores) == {"mood/dev", "follows/dev"}
+    plan, tokenizer = pipeline.make_plan(soft()), load_model(mine.folder).tokenizer
+    planned = named(plan, "student")
+    assert planned.lessons and [table.split for table in plan.targets] == ["augmented", "augmented"]
+    tokens = Tokeniser(tokenizer, {"mood": 100, "follows": 100}, cache_folder(plan.recipe), lambda event: None)
+    batches = make_batches(plan, planned, tokens, join_targets(plan, planned.lessons))
+    for stream, task in zip(batches.streams, ("mood", "follows"), strict=True):
+        rows = plan.loaded[task].splits["augmented"].table().to_pylist()
+        masks = [sum((row.get(name) or "").count("[MASK]") for name in ("text1", "text2")) for row in rows]
+        (source,) = stream.sources
+        read = [source.ids[one:two] for one, two in pairwise(source.offsets)]
+        assert [int((ids == tokenizer.mask_token_id).sum()) for ids in read] == masks
+        assert sum(masks) > len(rows)
+        assert stream.teacher is not None and len(stream.teacher) == len(rows)
+        assert np.isfinite(stream.teacher).all()
+
+
+def test_the_words_are_those_of_the_rows_as_they_are(soft: Callable[..., Recipe]) -> None:
+    plan = pipeline.make_plan(soft())
+    planned = named(plan, "student")
+    assert planned.start == named(plan, "baseline").start
+    assert planned.start == named(pipeline.make_plan(soft(augment=False)), "student").start
+    (model,) = teach(plan, [named(plan, "baseline")])
+    tokenizer, count = load_model(model.folder).tokenizer, Counter[str]()
+    for task, names in (("mood", ["text1"]), ("follows", ["text1", "text2"])):
+        for column in plan.loaded[task].splits["train"].table().select(names).columns:
+            for text in column.to_pylist():
+                cut = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text.lower())
+                count.update(word for word, _ in cut)
+    assert vocabulary(model.folder) == set(sorted(count, key=lambda word: (-count[word], word))[:60])
 
 
 # The recipe -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Appointing: the teachers of a recipe, as what they begin, which of them go on, and what each teaches."""
+"""Appointing: the models that a recipe's teachers are, which of them go on to teach, and what each teaches."""
 
 from __future__ import annotations
 

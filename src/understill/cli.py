@@ -324,7 +324,7 @@ def clean(
 
 @app.command(epilog=_examples("understill assets"))
 def assets() -> None:
-    """List the pretrained encoders that install with pip, and whether they are here."""
+    """List the pretrained encoders and word vectors that install with pip, and whether they are here."""
     from understill import terminal
     from understill.models.assets import known
 

@@ -15,7 +15,7 @@ from understill.data.sampling import apportion, shares
 from understill.data.tokens import Tokens, encode
 from understill.models.encoder import load_tokenizer
 from understill.models.multitask import new_model
-from understill.pipeline import ModelPlan, Plan, max_length, parts_of
+from understill.pipeline import ModelPlan, Plan, Start, make_words, max_length, parts_of
 from understill.train.device import pick_device, pick_precision
 from understill.train.loop import total_steps
 from understill.train.objective import Objective
@@ -39,7 +39,8 @@ def estimate(plan: Plan) -> dict[str, Estimate]:
     found = {}
     for model in plan.missing:
         # Folds, seeds and fine-tuned students take as long as each other; one of them is timed.
-        kind = (model.settings.model_dump_json(), model.tasks, model.lessons is None, bool(model.fold))
+        lessons, fold = model.lessons is None, bool(model.fold)
+        kind = (model.settings.model_dump_json(), model.tasks, lessons, fold, model.augmented)
         if kind not in seconds:
             seconds[kind] = _estimate(plan, model)
         found[model.name] = seconds[kind]
@@ -48,7 +49,7 @@ def estimate(plan: Plan) -> dict[str, Estimate]:
 
 def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: object) -> Tokens:
     """Tokenise some rows of a task, spread over its file."""
-    table = plan.loaded[name].splits["train"].table()
+    table = plan.loaded[name].splits[model.split(name)].table()
     places = np.linspace(0, table.num_rows - 1, min(SAMPLE, table.num_rows)).astype(np.int64)
     # Row by row, since taking them all at once would first put whole columns of a mapped file into memory.
     rows = [table.slice(int(place), 1).to_pylist()[0] for place in places]
@@ -58,8 +59,12 @@ def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: object) -> Token
 
 def _estimate(plan: Plan, model: ModelPlan) -> Estimate:
     recipe, training = plan.recipe, model.settings.training
-    tokenizer = load_tokenizer(*_encoder(model))
-    parts = parts_of(model.tasks, plan.loaded, model.settings, model.lessons.unlabelled if model.lessons else {})
+    begin = _begin(model)
+    if begin.words:
+        make_words(plan, begin.words)
+    tokenizer = load_tokenizer(begin.name, begin.place)
+    unlabelled = model.lessons.unlabelled if model.lessons else {}
+    parts = parts_of(model.tasks, plan.loaded, model.settings, unlabelled, model.augmented)
     if model.fold:
         parts = [part._replace(units=part.units - part.units // model.fold.count) for part in parts]
     everything = shares(parts, training.batch, training.batches, training.sampling).draws
@@ -90,11 +95,11 @@ def _rows_of_a_unit(plan: Plan, name: str) -> int:
     return round(float(np.minimum(sizes, plan.recipe.tasks[name].candidates or sizes.max()).mean()))
 
 
-def _encoder(model: ModelPlan) -> tuple[str, str]:
-    """Return name and place of the pretrained encoder that a model goes back to."""
+def _begin(model: ModelPlan) -> Start:
+    """Return where the encoder comes from that a model goes back to."""
     while model.start.model:
         model = model.start.model
-    return model.start.name, model.start.place
+    return model.start
 
 
 def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows) -> float:
@@ -103,9 +108,9 @@ def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows
     if recipe.machine.threads:
         torch.set_num_threads(recipe.machine.threads)
     settings = model.settings
-    name, place = _encoder(model)
-    spec = settings.encoder.model_copy(update={"name": name})
-    network = new_model(spec, settings.heads, model.tasks, model.seed, place).to(device).train()
+    begin = _begin(model)
+    spec = settings.encoder.model_copy(update={"name": begin.name})
+    network = new_model(spec, settings.heads, model.tasks, model.seed, begin.place).to(device).train()
     objective = Objective(model.tasks, settings.heads.regression).to(device)
     streams = [Stream(number, [each]) for number, each in enumerate(tokens)]
     batch = assemble(streams, rows, np.ones(len(tokens)), 0).to(device)

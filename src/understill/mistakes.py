@@ -49,6 +49,8 @@ FAMILIAR = {
     "unlabeled": "unlabelled",
     "num_layers": "layers",
     "ensemble": "combine",
+    "augmentation": "augment",
+    "n_iter": "times",
     "fp16": "precision",
     "bf16": "precision",
 }

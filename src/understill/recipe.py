@@ -121,6 +121,8 @@ class Recipe(Section):
             ),
         ]
         named += [(f"student.tasks.{at}", name) for at, name in enumerate(self.student.tasks)]
+        if self.student.augment:
+            named += [(f"student.augment.tasks.{name}", name) for name in self.student.augment.tasks]
         if self.student.heads:
             named += [(f"student.heads.tasks.{name}", name) for name in self.student.heads.tasks]
         for number, teacher in enumerate(self.teachers):
@@ -140,6 +142,7 @@ class Recipe(Section):
         for name, spec in self.tasks.items():
             if spec.unlabelled and name not in taught:
                 yield f"tasks.{name}.unlabelled", f"there is no teacher to label these texts → {fix}"
+        yield from self._idle_encoders()
         encoders = {self.settings(part).encoder.name for part in (*self.teachers, self.student)}
         for number, teacher in enumerate(self.teachers):
             strange = {*teacher.tasks, *(teacher.teaches or ()), *self.student.tasks} - set(self.tasks)
@@ -157,6 +160,20 @@ class Recipe(Section):
                 yield "student.distil", f"there is no teacher to learn from → {fix}"
             if self.targets != TargetsSpec():
                 yield "targets", f"there is no teacher to take them from → {fix}"
+
+    def _idle_encoders(self) -> Iterator[tuple[str, str]]:
+        """Yield settings of encoders that nobody reads: each belongs to some kinds of encoder only."""
+        trained = {f"teachers.{number}": teacher for number, teacher in enumerate(self.teachers) if teacher.trained}
+        names = set()
+        for place, part in (*trained.items(), ("student", self.student)):
+            names.add(name := self.settings(part).encoder.name)
+            for key, words in part.encoder.idle(name) if part.encoder else ():
+                yield f"{place}.encoder.{key}", words
+        # What stands at the top is for whoever it fits.
+        found = [dict(self.encoder.idle(name)) for name in names]
+        for key, words in found[0].items():
+            if all(key in each for each in found):
+                yield f"encoder.{key}", words
 
     def _unsettled(self) -> Iterator[tuple[str, str]]:
         """Yield settings that do not go together once they are laid over those at the top."""
@@ -223,8 +240,19 @@ class Recipe(Section):
         data = self.data.model_copy(update={"glue": move(self.data.glue)}) if self.data.glue else self.data
 
         def moved(encoder: EncoderSpec | None) -> EncoderSpec | None:
-            given = encoder is not None and "name" in encoder.model_fields_set
-            return encoder.model_copy(update={"name": move(encoder.name)}) if encoder and given else encoder
+            if encoder is None:
+                return None
+            changes: dict[str, Any] = {}
+            if "name" in encoder.model_fields_set and not encoder.own:
+                changes["name"] = move(encoder.name)
+            words: dict[str, Any] = {}
+            if encoder.words.vectors is not None:
+                words["vectors"] = move(encoder.words.vectors)
+            if encoder.words.tokenizer != "words":
+                words["tokenizer"] = move(encoder.words.tokenizer)
+            if words:
+                changes["words"] = encoder.words.model_copy(update=words)
+            return encoder.model_copy(update=changes) if changes else encoder
 
         teachers = tuple(
             teacher.model_copy(

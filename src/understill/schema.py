@@ -161,8 +161,41 @@ class TaskSpec(Section):
             yield "symmetric", "a query and its candidate do not change places → leave it out"
 
 
+class WordsSpec(Section):
+    """The networks over words, `bilstm` and `static`: their sizes, their words and the vectors of these."""
+
+    hidden: Annotated[int, Field(ge=1)] = 150  # of each direction of the BiLSTM
+    dense: Annotated[int, Field(ge=1)] = 200  # of the ReLU layer in each task's head
+    size: Annotated[int, Field(ge=1)] | None = None  # of a word's vector; that of the file, or 300
+    vectors: Annotated[str, Field(min_length=1)] | None = None  # a file or a package; random where there is none
+    channels: Literal["trainable", "static", "both"] = "trainable"
+    vocabulary: Annotated[int, Field(ge=1)] = 50_000  # the most frequent words of the training text are kept
+    tokenizer: Annotated[str, Field(min_length=1)] = "words"  # or an encoder, whose pieces of words are taken
+
+    @field_validator("vectors", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return None if value == "none" else value
+
+    @model_validator(mode="after")
+    def _whole(self) -> WordsSpec:
+        faults = []
+        if self.vectors is None and self.channels != "trainable":
+            fix = "name vectors, or write channels: trainable"
+            faults.append(("channels", f"random vectors that are not trained say little → {fix}"))
+        if self.vectors is not None and self.tokenizer != "words":
+            faults.append(("tokenizer", "files have vectors of whole words → leave vectors out, or the tokenizer"))
+        if faults:
+            raise faulty(*faults)
+        return self
+
+
+#: The networks of our own, which are not pretrained.
+NETWORKS = ("bilstm", "static")
+
+
 class EncoderSpec(Section):
-    """The pretrained encoder: a short name, a folder or a hub id, and how it is read."""
+    """The encoder: a pretrained one by short name, folder or hub id, or a network of our own, and how it is read."""
 
     name: str = "minilm"
     pooling: Literal["default", "mean"] = "default"
@@ -170,6 +203,7 @@ class EncoderSpec(Section):
     dropout: Fraction | None = None  # inside the encoder; its own setting when not given
     layers: Annotated[int, Field(ge=1)] | None = None  # keep only so many of its layers
     pick: Literal["first", "spaced"] = "spaced"  # which ones: from the bottom, or evenly spaced with both ends
+    words: WordsSpec = WordsSpec()  # of the networks of our own
 
     @classmethod
     def short(cls, value: Any) -> Any:
@@ -177,6 +211,21 @@ class EncoderSpec(Section):
         if not isinstance(value, (str, dict)):
             raise ValueError(f"{shown(value)} is no encoder → write a name, such as minilm")
         return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a network of our own."""
+        return self.name in NETWORKS
+
+    def idle(self, name: str) -> Iterator[tuple[str, str]]:
+        """Yield what is set here and would do nothing in an encoder of this name."""
+        if name not in NETWORKS:
+            if self.words != WordsSpec():
+                yield "words", f"{name} has words of its own → leave it out, or name {' or '.join(NETWORKS)}"
+            return
+        for key in ("layers", "pick", "pooling"):
+            if getattr(self, key) != type(self).model_fields[key].default:
+                yield key, f"{name} has no such setting → leave it out"
 
 
 class SanSpec(Section):
@@ -533,6 +582,51 @@ def _text(value: Any, plain: Mapping[Any, str]) -> Any:
     return plain[value] if isinstance(value, bool) else str(value) if isinstance(value, (int, float)) else value
 
 
+class TaskAugment(Section):
+    """What one task's augmentation does differently."""
+
+    times: Annotated[int, Field(ge=1)] | None = None
+
+
+class AugmentSpec(Section):
+    """What is made of training rows for the student: words masked or swapped for others of their part of speech."""
+
+    mask: Share = 0.1  # of words
+    pos: Share = 0.1  # of words; never a masked one
+    ngram: Share = 0.25  # of texts: only one n-gram is kept
+    times: Annotated[int, Field(ge=1)] = 20  # for each row; what comes out twice is dropped
+    tagger: str = "auto"  # spacy, textblob, package.module:function, or none
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # not the student's: one set serves all its seeds
+    baseline: bool = False  # the baseline is trained on it too
+    tasks: dict[str, TaskAugment] = Field(default_factory=dict)
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take `true` for the defaults."""
+        if value is not True and not isinstance(value, dict):
+            raise ValueError(f"{shown(value)} is not allowed → write true, or what differs: {{times: 10}}")
+        return {} if value is True else value
+
+    @model_validator(mode="after")
+    def _whole(self) -> AugmentSpec:
+        if self.mask + self.pos > 1:
+            what = f"{self.mask:g} of the words are masked, so no {self.pos:g} are left to be swapped"
+            raise faulty(("pos", f"{what} → at most {1 - self.mask:g}"))
+        if not (self.mask or self.swaps or self.ngram):
+            raise faulty(("", "nothing is changed about any row → give mask, pos or ngram a share, or leave it out"))
+        return self
+
+    @property
+    def swaps(self) -> bool:
+        """Whether words are swapped, for which a tagger is needed."""
+        return self.pos > 0 and self.tagger != "none"
+
+    def times_of(self, task: str) -> int:
+        """Return how often each row of a task is gone through."""
+        own = self.tasks.get(task)
+        return self.times if own is None or own.times is None else own.times
+
+
 class StudentSpec(Partial):
     """The model that is wanted; what is not given here is as at the top of the recipe."""
 
@@ -540,7 +634,13 @@ class StudentSpec(Partial):
     models: Literal["together", "each"] | None = None
     distil: Distil = Distil()
     unlabelled: Share | None = None  # of each task's rows in a batch; half, where a task names unlabelled files
+    augment: AugmentSpec | None = None  # it is trained on rows made of the training rows too
     baseline: bool = True  # the same student without teachers is trained too
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return None if value is False else value
 
     @field_validator("unlabelled")
     @classmethod

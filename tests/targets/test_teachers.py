@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import MOOD, STARS, TASKS, TOPIC, liven, some_model
+from understill.data.augment import Rules, write_augmented
 from understill.data.taskdata import TaskData
 from understill.data.tokens import encode
 from understill.errors import UserError
@@ -232,6 +233,21 @@ def test_a_training_row_is_answered_by_its_fold_in_whatever_split_it_turns_up(
     own = each[fold_of(data, 3), np.arange(len(TEXTS))]
     np.testing.assert_allclose(said[::2], own[::2], atol=1e-5)
     np.testing.assert_allclose(said[1::2], each.mean(axis=0)[1::2], atol=1e-5)
+
+
+def test_what_is_made_of_a_training_row_is_answered_by_the_rows_fold(
+    models: list[ModelFolder], stand: Stand, tmp_path: Path
+) -> None:
+    train, path = stand(MOOD, TEXTS), tmp_path / "augmented.arrow"
+    rows = write_augmented(train, path, Rules(mask=0.2, pos=0.0, ngram=0.25, times=3, seed=0), None, 1)
+    data = TaskData(MOOD, "augmented", path, "1" * 32, rows)
+    said = folded(models, tmp_path, [], train).logits(data)
+    table = data.table()
+    each = np.stack([expected(model, MOOD, table["text1"].to_pylist()) for model in models])
+    folds = dict(zip(train.table()["id"].to_pylist(), fold_of(train, 3), strict=True))
+    own = [folds[source] for source in table["source"].to_pylist()]
+    assert rows > 2 * len(TEXTS)
+    np.testing.assert_allclose(said, each[own, np.arange(rows)], atol=1e-5)
 
 
 def test_a_symmetric_pair_turned_round_falls_into_the_same_fold(stand: Stand) -> None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from understill.data.taskdata import TaskData
 
 
+#: What stands for a masked word in augmented rows; each tokeniser reads its own mask token there.
+MASK = "[MASK]"
+
+
 def unbounded(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
     """Return a copy of the fast tokeniser that neither pads nor truncates; the caller's own stays as it is."""
     from tokenizers import Tokenizer
@@ -40,6 +44,24 @@ def texts_of(block: pa.RecordBatch, swapped: bool) -> list[Any]:
         return first
     rows = zip(first, block.column("text2").to_pylist(), strict=True)
     return [one if two is None else (two, one) if swapped else (one, two) for one, two in rows]
+
+
+def mask_of(tokenizer: PreTrainedTokenizerFast) -> str:
+    """Return what a tokeniser reads where a word is masked: its mask token, or its token for unknown words."""
+    token = tokenizer.mask_token or tokenizer.unk_token
+    if token is None:
+        name = type(tokenizer).__name__
+        fix = "write student.augment.mask: 0, or use another encoder"
+        raise UserError(f"{name} has a token neither for masked nor for unknown words → {fix}")
+    return str(token)
+
+
+def unmasked(texts: list[Any], token: str) -> list[Any]:
+    """Return texts, or pairs of them, with a tokeniser's own token for masked words."""
+    return [
+        text.replace(MASK, token) if isinstance(text, str) else tuple(one.replace(MASK, token) for one in text)
+        for text in texts
+    ]
 
 
 def closing(backend: Tokenizer) -> int:

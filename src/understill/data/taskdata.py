@@ -21,7 +21,18 @@ from understill.data.check import id_maker, row_id
 from understill.disk import sweep
 from understill.tasks import Task
 
-__all__ = ["Sample", "Store", "TaskData", "Writer", "held_out", "id_keys", "overlap", "row_id", "unit_keys"]
+__all__ = [
+    "Sample",
+    "Store",
+    "TaskData",
+    "Writer",
+    "held_out",
+    "id_keys",
+    "overlap",
+    "row_id",
+    "source_rows",
+    "unit_keys",
+]
 
 #: Changes when the form of the files or the meaning of an id changes, so that old caches are not taken for new ones.
 FORMAT = 1
@@ -107,16 +118,17 @@ class Writer:
 
 @dataclass
 class Store:
-    """The folder of one split in the cache: either whole under its name, or not there."""
+    """The folder of one split: either whole under its name, or not there."""
 
     cache: Path
     fingerprint: str
+    kind: str = "data"  # what the folder's name begins with
     _work: Path | None = field(default=None, repr=False)
 
     @property
     def folder(self) -> Path:
         """Where the finished split lies."""
-        return self.cache / f"data-{self.fingerprint}"
+        return self.cache / f"{self.kind}-{self.fingerprint}"
 
     @property
     def path(self) -> Path:
@@ -143,8 +155,8 @@ class Store:
     def start(self) -> Path:
         """Return a folder to write in; it becomes the split only when `finish` renames it."""
         self.cache.mkdir(parents=True, exist_ok=True)
-        sweep(self.cache, ".data-*")
-        self._work = Path(tempfile.mkdtemp(prefix=f".data-{self.fingerprint}-", dir=self.cache))
+        sweep(self.cache, f".{self.kind}-*")
+        self._work = Path(tempfile.mkdtemp(prefix=f".{self.kind}-{self.fingerprint}-", dir=self.cache))
         return self._work
 
     def finish(self, facts: dict[str, Any]) -> None:
@@ -194,6 +206,16 @@ def unit_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
     ids = [name([text.encode()]) for text in texts.dictionary.to_pylist()]
     keys: NDArray[np.uint64] = id_keys(pa.array(ids, pa.string()))[np.asarray(texts.indices)]
     return keys
+
+
+def source_rows(data: TaskData) -> NDArray[np.int64]:
+    """Return the place of the row that each row was made of: its own, save in an augmented split."""
+    places = np.arange(data.rows)
+    if data.split != "augmented":
+        return places
+    table = data.table()
+    own = pc.equal(table.column("id"), table.column("source")).to_numpy()
+    return np.maximum.accumulate(np.where(own, places, 0))  # what is made of a row stands after it
 
 
 def held_out(name: str, share: float) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from understill.data.encode import closing, cut, gold_of, texts_of, unbounded
+from understill.data.encode import closing, cut, gold_of, mask_of, texts_of, unbounded, unmasked
 from understill.disk import publish, sweep, sync
 from understill.errors import UserError
 from understill.recipe import fingerprint as digest
@@ -140,6 +140,7 @@ def _facts(
         "max_length": max_length,
         "truncation_side": tokenizer.truncation_side,
         "swapped": swapped,
+        **({"mask": mask_of(tokenizer)} if data.split == "augmented" else {}),
     }
 
 
@@ -206,7 +207,8 @@ def _write(
     columns["offsets"].write([0])
     try:
         for block in _blocks(data):
-            encodings = backend.encode_batch_fast(texts_of(block, facts["swapped"]))
+            texts = texts_of(block, facts["swapped"])
+            encodings = backend.encode_batch_fast(unmasked(texts, facts["mask"]) if "mask" in facts else texts)
             rows = [cut(encoding, facts["max_length"], facts["truncation_side"], tail) for encoding in encodings]
             ends = np.cumsum([len(ids) for ids, _ in rows])
             flat = itertools.chain.from_iterable(ids for ids, _ in rows)
@@ -227,7 +229,9 @@ def _blocks(data: TaskData) -> Iterator[pa.RecordBatch]:
     # The file is read, not mapped: pages of a mapped file count as resident for as long as memory is not short.
     with pa.OSFile(str(data.path)) as file:
         names = pa.ipc.open_file(file).schema.names
-        options = pa.ipc.IpcReadOptions(included_fields=[at for at, name in enumerate(names) if name != "id"])
+        options = pa.ipc.IpcReadOptions(
+            included_fields=[at for at, name in enumerate(names) if name not in ("id", "source")]
+        )
         reader = pa.ipc.open_file(file, options=options)
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)

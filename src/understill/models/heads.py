@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understill.models.encoder import HeadShape, TokenStates
+from understill.models.encoder import TokenStates
 from understill.models.san import San
+from understill.models.shape import HeadShape
 from understill.schema import SanSpec
 from understill.tasks import Task
 
@@ -21,14 +22,17 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Head(nn.Module):
-    """One task's head: a linear layer, after a dense one where the architecture has no pooler."""
+    """One task's head: a linear layer, after a dense one where the architecture has no pooler.
 
-    def __init__(self, width: int, outputs: int, shape: HeadShape, spread: float) -> None:
+    `spread` is the deviation of its first weights; where there is none, they are torch's own.
+    """
+
+    def __init__(self, width: int, outputs: int, shape: HeadShape, spread: float | None) -> None:
         super().__init__()
-        self.dense = None if shape.pooler else nn.Linear(width, width)
-        self.out = nn.Linear(width, outputs)
+        self.dense = None if shape.pooler else nn.Linear(width, shape.dense or width)
+        self.out = nn.Linear(shape.dense or width, outputs)
         for layer in (self.dense, self.out):
-            if layer is not None:
+            if layer is not None and spread is not None:
                 nn.init.normal_(layer.weight, std=spread)
                 nn.init.zeros_(layer.bias)
 
@@ -44,16 +48,16 @@ class Heads(nn.Module):
         tasks: Sequence[Task],
         shape: HeadShape,
         rates: Sequence[float],
-        spread: float,
+        spread: float | None,
         sans: Sequence[SanSpec | None] = (),
     ) -> None:
         super().__init__()
         self.shape = shape
         # A list, because a mapping of modules refuses names such as "type" that a user's task may well have.
         self.tasks = nn.ModuleList(
-            San(width, task.outputs, **san.model_dump(), spread=spread)
+            San(width, task.outputs, **san.model_dump(), spread=0.02 if spread is None else spread)
             if san
-            else Head(width, task.outputs, shape, spread)
+            else Head(width * (shape.pair if task.pair else 1), task.outputs, shape, spread)
             for task, san in zip(tasks, sans or [None] * len(tasks), strict=True)
         )
         self.reads_tokens = any(sans)
@@ -93,7 +97,7 @@ class Heads(nn.Module):
         features = self._dropout(pooled, rate) if self.shape.early_dropout else pooled
         return torch.cat(
             [
-                head.out(self._dropout(activation(head.dense(features)), rate))
+                head.out(self._dropout(activation(head.dense(features[:, : head.dense.in_features])), rate))
                 for head in heads
                 if head.dense is not None
             ],

@@ -13,6 +13,7 @@ from understill.data.packed import Packed
 from understill.errors import UserError
 from understill.models.encoder import Encoder, TokenStates, build_encoder, dropout_changes, load_encoder
 from understill.models.heads import Heads
+from understill.models.words import WordEncoder, refuse_san
 from understill.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
@@ -20,14 +21,18 @@ from understill.tasks import Task
 class MultiTaskModel(nn.Module):
     """An encoder and one head per task; the outputs of all heads stand side by side."""
 
-    def __init__(self, encoder: Encoder, tasks: Sequence[Task], spec: HeadsSpec) -> None:
+    def __init__(self, encoder: Encoder | WordEncoder, tasks: Sequence[Task], spec: HeadsSpec) -> None:
         super().__init__()
         self.tasks = tuple(tasks)
         self.spec = spec
         self.encoder = encoder
         rates = [spec.dropout_of(task.name) for task in tasks]
-        spread = getattr(encoder.config, "initializer_range", 0.02)
         sans = [spec.san_of(task) for task in tasks]
+        spread: float | None = getattr(encoder.config, "initializer_range", 0.02)
+        if isinstance(encoder, WordEncoder):
+            encoder.pairs = any(task.pair for task in tasks)
+            spread = None
+            refuse_san(sans)
         self.heads = Heads(encoder.width, tasks, encoder.shape, rates, spread, sans)
 
     def forward(self, batch: Batch | Packed, only: int | None = None) -> Tensor:
@@ -42,7 +47,9 @@ class MultiTaskModel(nn.Module):
 
     def encode(self, batch: Batch | Packed) -> tuple[Tensor, TokenStates | None]:
         """Return what the heads read: one vector per row, and the states of the tokens where a head wants them."""
-        return self.encoder.read(batch) if self.heads.reads_tokens else (self.encoder(batch), None)
+        if isinstance(self.encoder, WordEncoder) or not self.heads.reads_tokens:
+            return self.encoder(batch), None
+        return self.encoder.read(batch)
 
     def packs_on(self, device: torch.device) -> bool:
         """Tell whether it reads packed rows on a device."""

@@ -3,18 +3,20 @@
 from understill.models.folder import find_model
 from understill.pipeline.examining import open_teacher
 from understill.pipeline.keeping import Kept, Waste, clean, list_runs
-from understill.pipeline.plan import ModelPlan, Plan, TargetsPlan, max_length, parts_of
+from understill.pipeline.plan import ModelPlan, Plan, Start, TargetsPlan, max_length, parts_of
 from understill.pipeline.planning import make_plan, pick_models, read_data
 from understill.pipeline.running import Run, run, train_some
 from understill.pipeline.scoring import evaluate, load_predictor
 from understill.pipeline.teaching import TrainedModel, teach
 from understill.pipeline.tokenising import Tokeniser, make_batches
+from understill.pipeline.wording import make_words
 
 __all__ = [
     "Kept",
     "ModelPlan",
     "Plan",
     "Run",
+    "Start",
     "TargetsPlan",
     "Tokeniser",
     "TrainedModel",
@@ -26,6 +28,7 @@ __all__ = [
     "load_predictor",
     "make_batches",
     "make_plan",
+    "make_words",
     "max_length",
     "open_teacher",
     "parts_of",

@@ -14,8 +14,8 @@ from understill.pipeline.locking import nobody_at_work
 from understill.pipeline.running import RECORD
 
 #: What the folders are called that may be removed; whatever else lies there is not ours.
-ARTIFACTS = ("model", "targets", "verdict")
-CACHED = ("data", "tokens")
+ARTIFACTS = ("augmented", "model", "targets", "verdict")
+CACHED = ("data", "tokens", "words")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def list_runs(folder: Path) -> list[Kept]:
 def clean(folder: Path, *, cache: bool = False, remove: bool = True) -> list[Waste]:
     """Remove the artefacts that no run refers to, and return what they were; not while somebody is at work there.
 
-    `cache` takes the data and tokens that are kept between runs as well; they are made again when they are needed.
+    `cache` takes the data, tokens and words that are kept between runs as well; they are made again when needed.
     """
     if not folder.is_dir():
         raise _no_folder(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,23 +12,14 @@ from typing import Literal
 from understill.data.groups import units_in
 from understill.data.load import LoadedTask
 from understill.data.sampling import Part, shares
+from understill.data.taskdata import TaskData
 from understill.evaluate.metrics import primary
 from understill.recipe import Recipe
-from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training
+from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training, WordsSpec
 from understill.targets.store import MANIFEST
 from understill.tasks import Task
 
 Role = Literal["model", "teacher", "student", "baseline", "finetuned", "finetuned baseline"]
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where a model's first weights come from: a pretrained encoder, or another model of the plan."""
-
-    name: str  # as the recipe has it
-    place: str  # what the loaders take: a folder
-    model: ModelPlan | None = None  # the model that is to be trained first
-    heads: bool = False  # its heads are taken over too
 
 
 @dataclass(frozen=True)
@@ -37,6 +28,39 @@ class Fold:
 
     number: int
     count: int
+
+
+@dataclass(frozen=True)
+class WordSource:
+    """Where the words of a recipe's network come from, besides the training rows."""
+
+    vectors: Path | None
+    tokenizer: str  # the folder of the encoder that lends its tokeniser; empty where words are words
+    digests: Mapping[str, str] = field(repr=False)  # of what these hold
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a network over words begins with: its vocabulary, sizes and first vectors, as a folder in the cache."""
+
+    network: str  # which of our own
+    spec: WordsSpec
+    tasks: tuple[str, ...]  # whose training rows the words are taken from
+    fold: Fold | None
+    source: WordSource
+    fingerprint: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a model's first weights come from: an encoder, or another model of the plan."""
+
+    name: str  # as the recipe has it
+    place: str  # what the loaders take: a folder
+    model: ModelPlan | None = None  # the model that is to be trained first
+    heads: bool = False  # its heads are taken over too
+    words: Words | None = None  # what is made at `place` before, for a network of our own
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +124,11 @@ class ModelPlan:
     lessons: Lessons | None = field(repr=False)
     fingerprint: str
     folder: Path
+    augmented: tuple[str, ...] = ()  # the tasks whose augmented rows it is trained on
+
+    def split(self, task: str) -> str:
+        """Name the split of a task that it is trained on."""
+        return "augmented" if task in self.augmented else "train"
 
     @property
     def done(self) -> bool:
@@ -152,6 +181,12 @@ class Plan:
         return tuple(model.lessons for model in self.models if model.lessons)
 
     @property
+    def augmented(self) -> tuple[TaskData, ...]:
+        """Every augmented split that a model is trained on, once."""
+        names = dict.fromkeys(name for model in self.models for name in model.augmented)
+        return tuple(self.loaded[name].splits["augmented"] for name in names)
+
+    @property
     def outsiders(self) -> tuple[TeacherPlan, ...]:
         """The teachers that are not trained here."""
         return tuple(teacher for lessons in self.lessons for teacher in lessons.teachers if not teacher.models)
@@ -186,7 +221,11 @@ def dev_figure(model: ModelPlan, task: Task) -> float:
 
 
 def parts_of(
-    tasks: tuple[Task, ...], loaded: Mapping[str, LoadedTask], settings: Settings, unlabelled: Mapping[str, float]
+    tasks: tuple[Task, ...],
+    loaded: Mapping[str, LoadedTask],
+    settings: Settings,
+    unlabelled: Mapping[str, float],
+    augmented: Collection[str] = (),
 ) -> list[Part]:
     """Count the rows, or queries, a model is trained on: labelled ones first, then those that teachers label."""
     parts = []
@@ -195,7 +234,8 @@ def parts_of(
             share = unlabelled.get(task.name, 0.0) if split == "unlabelled" else 0.0
             if split == "train" or share:
                 orders = 2 if settings.training.both_orders and task.symmetric else 1
-                parts.append(Part(number, units_in(loaded[task.name].splits[split]) * orders, share))
+                name = "augmented" if split == "train" and task.name in augmented else split
+                parts.append(Part(number, units_in(loaded[task.name].splits[name]) * orders, share))
     return parts
 
 

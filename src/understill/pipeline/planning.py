@@ -12,14 +12,18 @@ from pathlib import Path
 from understill.data.load import LoadedTask, load_tasks, read_tasks
 from understill.data.load import resolve as resolve_tasks
 from understill.data.read import find_files
+from understill.data.vectors import vector_size
+from understill.disk import file_digest
 from understill.errors import Collector, UserError, nearest
 from understill.events import Reading, Watch, silent
-from understill.models.assets import ASSETS
-from understill.models.encoder import check_layers, check_lengths, resolve
-from understill.pipeline.layout import Layout, own_names
-from understill.pipeline.plan import ModelPlan, Plan, cache_folder
+from understill.models.assets import ASSETS, locate_vectors
+from understill.models.encoder import check_layers, check_lengths, identity, resolve
+from understill.pipeline.augmenting import augment_tasks, tagger_of
+from understill.pipeline.drafting import own_names
+from understill.pipeline.layout import Layout
+from understill.pipeline.plan import ModelPlan, Plan, WordSource, cache_folder
 from understill.recipe import Recipe
-from understill.schema import EncoderSpec, Settings, TeacherSpec
+from understill.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
 from understill.targets.checkpoint import checkpoint_digest, locate
 from understill.targets.predictions import predictions_digest
 from understill.tasks import Task
@@ -40,16 +44,21 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     with found:
         check_trackers(recipe.output.trackers)
     for name in own_names(recipe):
-        if name in ASSETS or (recipe.find(name) / "config.json").exists():
+        if name in (*ASSETS, *NETWORKS) or (recipe.find(name) / "config.json").exists():
             with found:
                 raise UserError(f'teacher {name}: there is an encoder "{name}" already → choose another name')
     found_encoders: dict[EncoderSpec, str] = {}
+    sources: dict[WordsSpec, WordSource] = {}
     for settings in _all_settings(recipe):
         with found:
             pick_precision(settings.training.precision, pick_device(recipe.machine))
-        if settings.encoder.name not in own_names(recipe) and settings.encoder not in found_encoders:
+        pretrained = not settings.encoder.own and settings.encoder.name not in own_names(recipe)
+        if pretrained and settings.encoder not in found_encoders:
             with found:
                 found_encoders[settings.encoder] = find_encoder(recipe, settings.encoder)
+    for words in {settings.encoder.words: None for settings in _all_settings(recipe) if settings.encoder.own}:
+        with found:
+            sources[words] = _find_words(recipe, words)
     outside: dict[str, tuple[str, str]] = {}
     for teacher in recipe.teachers:
         if not teacher.trained:
@@ -57,24 +66,27 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
                 outside[str(teacher.name)] = _find_teacher(recipe, teacher)
     with found:
         tasks = resolve_tasks(recipe)
+    with found:
+        tagger = tagger_of(recipe)
     found.raise_if_any()
     skip = recipe.data.on_bad_row == "skip"
     loaded = read_tasks(tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
     # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
     loaded = {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
-    return _lay_out(recipe, loaded, found_encoders, outside)
+    loaded = augment_tasks(recipe, loaded, tagger, watch)
+    return _lay_out(recipe, loaded, found_encoders, sources, outside)
 
 
 def _lay_out(
     recipe: Recipe,
     loaded: Mapping[str, LoadedTask],
     encoders: Mapping[EncoderSpec, str],
+    sources: Mapping[WordsSpec, WordSource],
     outside: Mapping[str, tuple[str, str]],
 ) -> Plan:
-    layout = Layout(recipe, loaded, encoders, outside)
-    return Plan(
-        recipe, loaded, layout.models(), layout.candidates, partial(_lay_out, recipe, loaded, encoders, outside)
-    )
+    layout = Layout(recipe, loaded, encoders, sources, outside)
+    again = partial(_lay_out, recipe, loaded, encoders, sources, outside)
+    return Plan(recipe, loaded, layout.models(), layout.teachers.candidates, again)
 
 
 def _all_settings(recipe: Recipe) -> list[Settings]:
@@ -91,6 +103,26 @@ def find_encoder(recipe: Recipe, spec: EncoderSpec) -> str:
     check_lengths(spec.name, encoder, {"encoder.max_length": spec.max_length, **lengths})
     check_layers(spec, encoder)
     return encoder
+
+
+def _find_words(recipe: Recipe, spec: WordsSpec) -> WordSource:
+    """Return where a network's vectors and tokeniser lie, when they fit what is asked for."""
+    vectors, place, digests = None, "", {}
+    if spec.vectors is not None:
+        there = recipe.find(spec.vectors)
+        vectors = there if there.exists() else locate_vectors(spec.vectors)
+        size = vector_size(vectors)
+        if spec.size not in (None, size):
+            raise UserError(f"encoder.words.size: {spec.size}, but {spec.vectors} has vectors of {size} → leave it out")
+        files = sorted(vectors.iterdir()) if vectors.is_dir() else [vectors]
+        digests = {f"vectors/{number}": file_digest(file) for number, file in enumerate(files)}
+    if spec.tokenizer != "words":
+        there = recipe.find(spec.tokenizer)
+        place = resolve(str(there) if there.is_dir() else spec.tokenizer)
+        # What it knows besides, its tokeniser does not tell.
+        others = {name: digest for name, digest in identity(place).items() if not name.endswith(".safetensors")}
+        digests |= {f"tokenizer/{name}": digest for name, digest in others.items()}
+    return WordSource(vectors, place, digests)
 
 
 def _find_teacher(recipe: Recipe, spec: TeacherSpec) -> tuple[str, str]:

@@ -38,6 +38,7 @@ class Run:
     teachers: Scores  # of each task's teachers together; empty without teachers
     members: Mapping[str, Scores]  # of each by itself, where a task has several
     tasks: Mapping[str, Task]
+    aid: str = "teachers"  # what the baseline does without
 
 
 def run(recipe: Recipe, watch: Watch = silent) -> Run:
@@ -103,7 +104,7 @@ def _finish(plan: Plan, record: dict[str, Any], trained: tuple[TrainedModel, ...
         for name, scores in member_scores(plan, lessons, watch).items():
             members.setdefault(name, {}).update(scores)
     tasks = {name: loaded.task for name, loaded in plan.loaded.items()}
-    done = Run(folder, trained, majority_scores(plan), teachers, members, tasks)
+    done = Run(folder, trained, majority_scores(plan), teachers, members, tasks, _aid(plan))
     _point_at_models(folder, trained)
     models = {
         model.name: {
@@ -119,10 +120,19 @@ def _finish(plan: Plan, record: dict[str, Any], trained: tuple[TrainedModel, ...
     return done
 
 
+def _aid(plan: Plan) -> str:
+    """Say what students have and baselines have not."""
+    more = plan.augmented and not any(model.augmented for model in plan.models if model.role == "baseline")
+    before = any(model.start.model for model in plan.models if model.role == "student")
+    had = ["teachers"] if plan.lessons else ["what came before"] if before else []
+    return " and ".join([*had, *(["augmentation"] if more else [])])
+
+
 def _uses(plan: Plan) -> list[str]:
     """Name the artefacts that a plan's models and lessons are made of."""
     verdicts = [teacher.verdict for each in plan.lessons for teacher in (*each.teachers, *each.judged)]
-    folders = [*(model.folder for model in plan.models), *(targets.folder for targets in plan.targets), *verdicts]
+    made = [data.path.parent for data in plan.augmented]
+    folders = [*(model.folder for model in plan.models), *(table.folder for table in plan.targets), *verdicts, *made]
     return sorted({folder.name for folder in folders})
 
 

@@ -19,6 +19,7 @@ from understill.pipeline.locking import patiently
 from understill.pipeline.plan import ModelPlan, Plan, Role, cache_folder, dev_sets, max_length
 from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
+from understill.pipeline.wording import make_words
 from understill.train.device import make_accelerator
 from understill.train.fit import Evaluated, Fitted, Report, Scores, fit
 from understill.train.loop import Step
@@ -76,7 +77,7 @@ def _may_share(plan: Plan, models: Sequence[ModelPlan]) -> bool:
 def _work(plan: Plan, model: ModelPlan) -> float:
     """Return about how many rows a model's training reads."""
     training = model.settings.training
-    rows = sum(plan.loaded[task.name].splits["train"].rows for task in model.tasks)
+    rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
     return float(training.steps * training.batch if training.steps else training.epochs * rows)
 
 
@@ -108,6 +109,8 @@ def _train(plan: Plan, model: ModelPlan, watch: Watch) -> Generator[None, None, 
     """Train a model, or go on training it, and save its folder."""
     recipe, settings, lessons = plan.recipe, model.settings, model.lessons
     joined = join_targets(plan, lessons, watch) if lessons else {}
+    if model.start.words:
+        make_words(plan, model.start.words)
     tokenizer = load_tokenizer(model.start.name, model.start.place)
     tokens = _tokeniser(plan, model, tokenizer, watch)
     batches = make_batches(plan, model, tokens, joined)
@@ -141,7 +144,7 @@ def _train(plan: Plan, model: ModelPlan, watch: Watch) -> Generator[None, None, 
 
 
 def _first_weights(model: ModelPlan) -> MultiTaskModel:
-    """Return a model as it is before its training: a pretrained encoder with fresh heads, or another trained model."""
+    """Return a model as it is before its training: an encoder with fresh heads, or another trained model."""
     start, settings = model.start, model.settings
     if start.heads:
         return continued(load_model(Path(start.place)).model, model.tasks, settings.heads, settings.encoder.dropout)

@@ -61,16 +61,17 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
     def stream(number: int, task: Task, split: str, answers: NDArray[np.float32] | None) -> Stream:
         data = plan.loaded[task.name].splits[split]
         groups, most = grouping(data), plan.recipe.tasks[task.name].candidates
-        rows = _rows(data, groups, answers, model.fold)
+        rows = chosen_rows(data, groups, answers, model.fold)
         share = shares[task.name] if split == "unlabelled" else 0.0
         return Stream(number, sources(task, split), rows, answers, share, groups, most)
 
     streams = []
     for number, task in enumerate(model.tasks):
-        answers = joined.get((task.name, "train"))
+        split = model.split(task.name)
+        answers = joined.get((task.name, split))
         if joined and answers is None:  # a task without a teacher still needs room for as many outputs as it has
-            answers = np.broadcast_to(np.float32(np.nan), (plan.loaded[task.name].splits["train"].rows, task.outputs))
-        streams.append(stream(number, task, "train", answers))
+            answers = np.broadcast_to(np.float32(np.nan), (plan.loaded[task.name].splits[split].rows, task.outputs))
+        streams.append(stream(number, task, split, answers))
     for number, task in enumerate(model.tasks):
         answers = joined.get((task.name, "unlabelled"))
         if answers is not None:
@@ -88,7 +89,7 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
     )
 
 
-def _rows(
+def chosen_rows(
     data: TaskData, groups: NDArray[np.int64] | None, answers: NDArray[np.float32] | None, fold: Fold | None
 ) -> NDArray[np.int64] | None:
     """Choose the rows that a model learns from; None where it is all of them."""

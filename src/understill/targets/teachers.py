@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from understill.data.check import id_maker
 from understill.data.groups import contested
-from understill.data.taskdata import TaskData, unit_keys
+from understill.data.taskdata import TaskData, source_rows, unit_keys
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError, listed
 from understill.evaluate.metrics import FUNCTIONS, majority, primary, score
@@ -181,7 +181,8 @@ def part(tokens: Tokens, rows: NDArray[np.bool_]) -> Tokens:
 def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
     """Return each row's fold, by its texts alone; of a ranking by the first one, so that groups are not divided.
 
-    Equal texts share a fold, and so do symmetric pairs turned round.
+    Equal texts share a fold, and so do symmetric pairs turned round. What augmentation has made of a row is in the
+    row's fold.
     """
     keys = _keys_of(data)
     if data.task.symmetric:
@@ -192,7 +193,7 @@ def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
             for one, two in zip(batch.column("text1").to_pylist(), batch.column("text2").to_pylist(), strict=True)
         ]
         keys = np.minimum(keys, np.array(turned, np.uint64))
-    return (keys % np.uint64(folds)).astype(np.int64)
+    return (keys[source_rows(data)] % np.uint64(folds)).astype(np.int64)
 
 
 def _keys_of(data: TaskData) -> NDArray[np.uint64]:
@@ -215,7 +216,7 @@ class FoldedTeacher:
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
         """Return what a training row's own fold says, whatever split it turns up in; else the mean of all models."""
         folds = fold_of(data, len(self.models))
-        seen = np.isin(_keys_of(data), _keys_of(self.train))
+        seen = np.isin(_keys_of(data), _keys_of(self.train))[source_rows(data)]
         said = np.zeros((data.rows, data.task.outputs))
         for fold, model in enumerate(self.models):
             weight = np.where(seen, folds == fold, 1 / len(self.models))

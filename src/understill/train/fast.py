@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from understill import kernels
 from understill.data.batch import Batches
@@ -276,6 +277,7 @@ def _working_copy(model: MultiTaskModel) -> MultiTaskModel:
 def _compile_layers(model: MultiTaskModel) -> None:
     """Have torch fuse small operations; all layers, of this model and the next, share what is compiled for one."""
     network = model.encoder.network
+    assert isinstance(network, PreTrainedModel)
     network.get_submodule("embeddings").compile(dynamic=True)
     depth = network.config.num_hidden_layers
     for part in network.modules():

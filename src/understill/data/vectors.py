@@ -1,0 +1,169 @@
+"""Word vectors from files: word2vec as text or binary, GloVe, fastText's text, and a matrix beside its words."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from understill.errors import UserError
+
+Floats = NDArray[np.float32]
+
+#: The first bytes of a fastText model, which is no table of vectors.
+_FASTTEXT = (793712314).to_bytes(4, "little")
+#: Bytes read at once, and the longest line or word that is believed.
+_BLOCK, _LONGEST = 1 << 22, 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Vectors that a file has for some words."""
+
+    size: int
+    found: dict[str, Floats]
+
+
+def read_vectors(path: Path, words: Collection[str]) -> Vectors:
+    """Return the vectors of those words that a file has, in memory that goes by the words and not by the file.
+
+    A word that is there only in another case, as Paris is for paris, takes the first of these; files have the most
+    frequent first.
+    """
+    with ExitStack() as stack:
+        if path.is_dir():
+            size, rows = _matrix(path)
+        else:
+            size, rows = _table(path, stack.enter_context(_opened(path)))
+        exact: dict[str, Floats] = {}
+        otherwise: dict[str, Floats] = {}
+        try:
+            for row in rows:
+                same = row.word in words
+                name, known = (row.word, exact) if same else (row.word.lower(), otherwise)
+                if (same or name in words) and name not in known and (vector := row.read(path, size)) is not None:
+                    known[name] = vector
+        except (OSError, EOFError) as error:
+            raise UserError(f"{path}: cannot be read to its end: {error}") from None
+    found = otherwise | exact
+    wrong = next((word for word, vector in found.items() if not np.isfinite(vector).all()), None)
+    if wrong is not None:
+        raise UserError(f'{path}: the vector of "{wrong}" holds what is no number → name another file')
+    return Vectors(size, found)
+
+
+def vector_size(path: Path) -> int:
+    """Return the size of a file's vectors, for which only its beginning is read."""
+    if path.is_dir():
+        return _matrix(path)[0]
+    with _opened(path) as file:
+        return _table(path, file)[0]
+
+
+class _Row(NamedTuple):
+    """A word and its vector, still as the file has it: most words are not wanted."""
+
+    word: str
+    number: int
+    content: bytes | Floats
+
+    def read(self, path: Path, size: int) -> Floats | None:
+        """Return the numbers; None where a line turns out to be another, longer word's."""
+        if isinstance(self.content, np.ndarray):
+            return np.array(self.content, np.float32)
+        parts = self.content.split()
+        if len(parts) > size:  # some words of large files hold blanks (". . ."), none of ours does
+            return None
+        try:
+            if len(parts) == size:
+                return np.array(parts, np.float32)
+        except ValueError:
+            pass
+        raise UserError(f"{path}: line {self.number} does not hold {size} numbers → name a whole file")
+
+
+_Rows = Iterator[_Row]
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        return cast(IO[bytes], gzip.open(path, "rb")) if packed else path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path}: word vectors cannot be read: {error.strerror or error}") from None
+
+
+def _table(path: Path, file: IO[bytes]) -> tuple[int, _Rows]:
+    """Look which kind of file it is, and return the size of its vectors and all that it holds."""
+    try:
+        first = file.readline(_LONGEST)
+    except (OSError, EOFError) as error:
+        raise UserError(f"{path}: word vectors cannot be read: {error}") from None
+    if first.startswith(_FASTTEXT):
+        raise UserError(f"{path}: a fastText model, not its vectors → name the text file beside it, .vec")
+    head = first.split()
+    if len(head) == 2 and all(part.isdigit() for part in head):
+        size, count = int(head[1]), int(head[0])
+        second = file.readline(_LONGEST)
+        if _is_text(second, size):
+            return size, _lines(file, second, 2)
+        return size, _binary(path, file, second, count, size)
+    if len(head) < 3 or not _is_text(first, len(head) - 1):
+        fix = "name a word2vec file, or a text file with a word and its numbers in each line"
+        raise UserError(f"{path}: these are no word vectors → {fix}")
+    return len(head) - 1, _lines(file, first, 1)
+
+
+def _is_text(line: bytes, size: int) -> bool:
+    """Tell whether a line is a word with its numbers."""
+    parts = line.split()
+    try:
+        return len(parts) > size and all(np.isfinite(float(part)) for part in parts[-size:])
+    except ValueError:
+        return False
+
+
+def _lines(file: IO[bytes], line: bytes, number: int) -> _Rows:
+    while line:
+        word, _, rest = line.partition(b" ")
+        yield _Row(word.decode("utf-8", "replace"), number, rest)
+        line, number = file.readline(_LONGEST), number + 1
+
+
+def _binary(path: Path, file: IO[bytes], held: bytes, count: int, size: int) -> _Rows:
+    width = 4 * size
+    start = 0
+    for number in range(1, count + 1):
+        end = held.find(b" ", start)
+        while end < 0 or len(held) < end + 1 + width:
+            more = file.read(_BLOCK)
+            if not more or (end < 0 and len(held) - start > _LONGEST):
+                raise UserError(f"{path}: it ends after {number - 1} of {count} words → name a whole file")
+            held, start = held[start:] + more, 0
+            end = held.find(b" ", start)
+        word = held[start:end].lstrip(b"\n").decode("utf-8", "replace")
+        start = end + 1 + width
+        yield _Row(word, number, np.frombuffer(held, "<f4", size, end + 1))
+
+
+def _matrix(path: Path) -> tuple[int, _Rows]:
+    """Read a folder with a matrix (.npy) and its words (.parquet, one column)."""
+    try:
+        (matrix,), (index,) = path.glob("*.npy"), path.glob("*.parquet")
+        values = np.load(matrix, mmap_mode="r", allow_pickle=False)
+        words = pq.read_table(index).column(0).to_pylist()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: a folder of word vectors has one .npy and one .parquet file: {error}") from None
+    if values.ndim != 2 or len(words) != len(values):
+        raise UserError(f"{path}: {len(words)} words do not fit vectors of shape {values.shape}")
+    size = int(values.shape[1])
+    rows = (_Row(word, number, values[number]) for number, word in enumerate(words))
+    return size, rows

@@ -1,0 +1,193 @@
+"""Networks over words: vectors of words, a small network that makes one of a text's, and pairs compared by these."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from understill.data.batch import Batch
+from understill.data.packed import Packed
+from understill.data.vectors import Vectors
+from understill.errors import UserError
+from understill.models.bilstm import BiLstm
+from understill.models.dropout import Dropout
+from understill.models.shape import HeadShape
+from understill.models.static import Mean
+from understill.schema import NETWORKS, SanSpec
+
+#: The vectors that words begin with, beside a network's config.
+VECTORS = "vectors.safetensors"
+#: Random vectors lie between minus this and this, where no others say how long vectors are.
+_SPREAD = 0.25
+#: A pair is both vectors, their product and the size of their difference.
+_PARTS = 4
+
+
+class WordsConfig(PreTrainedConfig):
+    """What a network over words is made of."""
+
+    model_type = "understill-words"
+
+    def __init__(
+        self,
+        network: str = NETWORKS[0],
+        vocab_size: int = 1,
+        size: int = 300,
+        hidden: int = 150,
+        dense: int = 200,
+        channels: str = "trainable",
+        dropout: float = 0.0,
+        **others: Any,
+    ) -> None:
+        self.network = network
+        self.vocab_size, self.size, self.hidden, self.dense = vocab_size, size, hidden, dense
+        self.channels, self.dropout = channels, dropout
+        super().__init__(**others)
+
+
+class WordVectors(nn.Module):
+    """The vectors of words: trained, left as they are, or one of each side by side (multichannel)."""
+
+    def __init__(self, config: WordsConfig) -> None:
+        super().__init__()
+        self.trained = nn.Embedding(config.vocab_size, config.size) if config.channels != "static" else None
+        self.fixed = nn.Embedding(config.vocab_size, config.size) if config.channels != "trainable" else None
+        if self.fixed is not None:
+            self.fixed.weight.requires_grad_(False)
+        self.width = config.size * len(self.channels)
+        self.dropout = Dropout(config.dropout)
+        self.fill(torch.empty(config.vocab_size, config.size).uniform_(-_SPREAD, _SPREAD))
+
+    @property
+    def channels(self) -> list[nn.Embedding]:
+        """The channels there are."""
+        return [channel for channel in (self.fixed, self.trained) if channel is not None]
+
+    def fill(self, vectors: Tensor) -> None:
+        """Let all channels begin with the same vectors, [words, size]."""
+        with torch.no_grad():
+            for channel in self.channels:
+                channel.weight.copy_(vectors)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the vectors of words, [n, L, width]."""
+        return self.dropout(torch.cat([channel(ids) for channel in self.channels], dim=2))  # type: ignore[no-any-return]
+
+
+class WordNetwork(nn.Module):
+    """One vector for each text: words to vectors, and these to one."""
+
+    def __init__(self, config: WordsConfig) -> None:
+        super().__init__()
+        self.words = WordVectors(config)
+        kind = config.network
+        self.text = BiLstm(self.words.width, config.hidden) if kind == "bilstm" else Mean(self.words.width)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Return one vector per text, [n, width]."""
+        return self.text(self.words(ids), lengths)  # type: ignore[no-any-return]
+
+
+class WordEncoder(nn.Module):
+    """A network over words in an encoder's place: the texts of a pair go through the same network one by one.
+
+    A row of one text is its vector h; a pair is [h1; h2; h1⊙h2; |h1−h2|]. Where a model has tasks of both forms, all
+    rows have a pair's width, and heads of tasks with one text read the first part.
+    """
+
+    pooling = "default"
+    packable = False
+
+    def __init__(self, config: WordsConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.network = WordNetwork(config)
+        self.shape = HeadShape(pooler=False, activation="relu", dense=config.dense, pair=_PARTS)
+        self.pairs = True  # whether there may be second texts
+
+    def packs_on(self, device: torch.device) -> bool:
+        """Tell whether it reads packed rows on a device."""
+        return False
+
+    @property
+    def width(self) -> int:
+        """The size of a text's vector."""
+        return int(self.network.text.width)
+
+    def forward(self, batch: Batch | Packed) -> Tensor:
+        """Return one vector per row, [n, width] or [n, 4·width]."""
+        assert isinstance(batch, Batch)
+        if not self.pairs:
+            return self.network(batch.ids, batch.lengths)  # type: ignore[no-any-return]
+        one, two = self.network(*_apart(batch)).chunk(2)
+        return torch.cat([one, two, one * two, (one - two).abs()], dim=1)
+
+
+def _apart(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the ids [2n, L] and lengths of all first texts, then of all second ones."""
+    first = torch.minimum(batch.second, batch.lengths)
+    lengths = torch.cat([first, batch.lengths - first])
+    cells = torch.arange(batch.ids.shape[1], device=batch.ids.device)
+    places = (first.unsqueeze(1) + cells).clamp(max=batch.ids.shape[1] - 1)
+    ids = torch.cat([batch.ids, batch.ids.gather(1, places)])
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return ids, lengths  # a length read here would stay in the graph
+    # A row is about twice as long as its texts, and an LSTM takes as long as its rows: worth a wait for the device.
+    return ids[:, : max(1, int(lengths.max()))], lengths
+
+
+def read_config(folder: Path) -> WordsConfig | None:
+    """Return the config of a network over words; None where a folder holds another model."""
+    try:
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return WordsConfig.from_pretrained(folder) if kind == WordsConfig.model_type else None
+
+
+def load_words(name: str, folder: Path, config: WordsConfig) -> WordEncoder:
+    """Return a network with the weights of an understill model, or fresh, with its words' first vectors."""
+    encoder = WordEncoder(config)
+    trained = (folder / "understill.json").exists()
+    try:
+        if trained:
+            held = load_file(folder / "model.safetensors")
+            mine = {key.removeprefix("encoder."): value for key, value in held.items() if key.startswith("encoder.")}
+            encoder.load_state_dict(mine)
+        elif (folder / VECTORS).exists():
+            held = load_file(folder / VECTORS)
+            encoder.network.words.fill(_first(config, held["ids"], held["vectors"]))
+    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+        raise UserError(f"encoder {name} cannot be loaded: {str(error).splitlines()[0]}") from error
+    return encoder
+
+
+def _first(config: WordsConfig, ids: Tensor, vectors: Tensor) -> Tensor:
+    """Return the first vectors of all words: unknown ones are random, as spread as the known."""
+    reach = math.sqrt(3) * float(vectors.std())  # a uniform distribution has the deviation reach / √3
+    return torch.empty(config.vocab_size, config.size).uniform_(-reach, reach).index_copy(0, ids, vectors)
+
+
+def refuse_san(sans: Sequence[SanSpec | None]) -> None:
+    """Refuse heads that read tokens, of which a network over words tells nothing."""
+    if any(sans):
+        raise UserError("heads.pairs: san reads what a pretrained encoder makes of each token → write linear")
+
+
+def save_vectors(folder: Path, vectors: Vectors, vocabulary: dict[str, int]) -> None:
+    """Write down what words begin with, by their ids."""
+    words = sorted(vectors.found, key=vocabulary.__getitem__)
+    ids = torch.tensor([vocabulary[word] for word in words])
+    save_file(
+        {"ids": ids, "vectors": torch.from_numpy(np.stack([vectors.found[word] for word in words]))}, folder / VECTORS
+    )

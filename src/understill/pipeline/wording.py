@@ -1,0 +1,108 @@
+"""Wording: the vocabulary of a network over words, made of the rows its model learns from, with their first vectors."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from understill.data.groups import grouping
+from understill.data.load import LoadedTask
+from understill.data.vectors import read_vectors
+from understill.data.vocabulary import bare, word_tokenizer
+from understill.disk import publish, sweep, sync_folder
+from understill.errors import UserError
+from understill.models.encoder import load_tokenizer
+from understill.models.words import WordsConfig, refuse_san, save_vectors
+from understill.pipeline.plan import Fold, Plan, Words, WordSource, cache_folder
+from understill.pipeline.tokenising import chosen_rows
+from understill.recipe import Recipe, fingerprint
+from understill.schema import Settings
+
+log = logging.getLogger(__name__)
+
+#: Goes up whenever the same text would come to other words.
+WORDS_VERSION = 1
+#: The size of word vectors where neither recipe nor file gives one.
+SIZE = 300
+
+
+def plan_words(
+    recipe: Recipe,
+    loaded: Mapping[str, LoadedTask],
+    settings: Settings,
+    source: WordSource,
+    keys: Sequence[str],
+    fold: Fold | None,
+) -> Words:
+    """Say what a network over words begins with: words are those of the rows that its model learns from."""
+    network, spec = settings.encoder.name, settings.encoder.words
+    refuse_san([settings.heads.san_of(loaded[key].task) for key in keys])
+    facts: dict[str, Any] = {
+        "stage": "words",
+        "version": WORDS_VERSION,
+        "network": network,
+        "spec": spec.model_dump(mode="json", exclude={"vectors", "tokenizer"}),
+        "source": dict(source.digests),
+    }
+    if not source.tokenizer:
+        facts["data"] = {key: loaded[key].splits["train"].fingerprint for key in keys}
+        facts["fold"] = [fold.number, fold.count] if fold else None
+    print_of = fingerprint(facts)
+    folder = cache_folder(recipe) / f"words-{print_of[:16]}"
+    return Words(network, spec, tuple(keys), fold, source, print_of, folder)
+
+
+def make_words(plan: Plan, words: Words) -> None:
+    """Write the folder that a network over words begins with, unless it is there already."""
+    folder = words.folder
+    if (folder / "config.json").exists():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    sweep(folder.parent, f"{folder.name}.*.part")
+    part = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
+    part.mkdir()
+    try:
+        spec = words.spec
+        if words.source.tokenizer:
+            tokenizer = bare(load_tokenizer(spec.tokenizer, words.source.tokenizer))
+        else:
+            tokenizer = word_tokenizer(_texts(plan, words), spec.vocabulary)
+        vocabulary: dict[str, int] = tokenizer.get_vocab()
+        size = spec.size or SIZE
+        if words.source.vectors:
+            vectors = read_vectors(words.source.vectors, vocabulary)
+            if not vectors.found:
+                raise UserError(
+                    f"{words.source.vectors} has no word of the training text → name vectors of its language"
+                )
+            log.info("%d of %d words have a vector in %s", len(vectors.found), len(vocabulary), words.source.vectors)
+            save_vectors(part, vectors, vocabulary)
+            size = vectors.size
+        sizes: dict[str, Any] = {"vocab_size": max(vocabulary.values()) + 1, "size": size}
+        sizes |= {"hidden": spec.hidden, "dense": spec.dense, "channels": spec.channels}
+        tokenizer.save_pretrained(part)
+        WordsConfig(words.network, **sizes).save_pretrained(part)
+        sync_folder(part)
+        if not publish(part, folder, (folder / "config.json").exists):
+            raise UserError(f"{folder} cannot be replaced; remove it by hand")
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _texts(plan: Plan, words: Words) -> Iterator[str]:
+    """Yield the texts of the training rows that the model may see."""
+    for task in words.tasks:
+        data = plan.loaded[task].splits["train"]
+        chosen, done = chosen_rows(data, grouping(data), None, words.fold), 0
+        for batch in data.batches():
+            mine = batch
+            if chosen is not None:
+                here = chosen[(chosen >= done) & (chosen < done + batch.num_rows)] - done
+                mine = batch.take(here)
+            done += batch.num_rows
+            for name in ("text1", "text2"):
+                if name in mine.schema.names:
+                    yield from mine.column(name).to_pylist()

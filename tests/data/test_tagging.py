@@ -1,0 +1,62 @@
+"""Taggers give one tag for each word, whoever they are, and say what to do where there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from understill.data.tagging import find_tagger, tag
+from understill.errors import UserError
+
+TEXTS = [["a", "gripping", "film", ",", "and", "it", "'s", "long"], ["[MASK]"], []]
+
+
+@pytest.mark.parametrize("name", ["spacy", "textblob"])
+def test_an_installed_tagger_knows_nouns_from_verbs(name: str) -> None:
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    tagger = find_tagger(name)
+    assert tagger.name == name and tagger.version
+    tags = tag(name, TEXTS)
+    assert [len(each) for each in tags] == [len(words) for words in TEXTS]
+    assert tags[0][2] == "NN" and tags[0][0] == "DT"
+    assert find_tagger("auto").name in ("spacy", "textblob")
+
+
+def test_a_function_of_ones_own_is_a_tagger() -> None:
+    tagger = find_tagger("helpers:first_letters")
+    assert len(tagger.version) == 64, "its file's digest: when the code changes, so may the tags"
+    assert tag(tagger.name, [["ab", "cd"], ["e"]]) == [["a", "c"], ["e"]]
+
+
+def test_a_tagger_that_miscounts_is_refused() -> None:
+    with pytest.raises(UserError, match=r"gives 1 tags of 1 texts for 2 words of 1 → it must give one for each word"):
+        tag("helpers:too_few_tags", [["a", "b"]])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("spaci", 'there is no tagger "spaci" → write auto, spacy, textblob, none or package.module:function'),
+        ("helpers:nothing", 'helpers has no function "nothing"'),
+        ("no_such_module:tag", "no_such_module cannot be imported"),
+        (":tag", "cannot be imported"),
+    ],
+)
+def test_what_cannot_be_found_is_said(wanted: str, words: str) -> None:
+    with pytest.raises(UserError, match=r"student\.augment\.tagger") as error:
+        find_tagger(wanted)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(("wanted", "what"), [("auto", "no tagger is installed"), ("spacy", "spacy is not installed")])
+def test_without_a_tagger_the_message_names_a_command(monkeypatch: pytest.MonkeyPatch, wanted: str, what: str) -> None:
+    def absent(name: str, *rest: Any) -> None:
+        return None
+
+    monkeypatch.setattr(importlib.util, "find_spec", absent)
+    with pytest.raises(UserError) as error:
+        find_tagger(wanted)
+    assert f'{what} → pip install "understill[augment]"' in str(error.value) and "tagger: none" in str(error.value)

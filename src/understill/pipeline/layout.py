@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from understill.data.load import LoadedTask
 from understill.errors import UserError
 from understill.pipeline.appointing import LABEL_VERSION, Teachers
 from understill.pipeline.drafting import Drafts
-from understill.pipeline.plan import Lessons, ModelPlan, Role, TargetsPlan, WordSource, epoch_of, parts_of
-from understill.recipe import Recipe, fingerprint
-from understill.schema import EncoderSpec, Settings, WordsSpec
+from understill.pipeline.plan import Lessons, ModelPlan, Role, TargetsPlan, epoch_of, parts_of
+from understill.recipe import fingerprint
+from understill.schema import Settings
 from understill.section import Every
 from understill.train.loop import total_steps
 
@@ -23,18 +22,10 @@ UNLABELLED = 0.5
 class Layout:
     """Lays out the models of a recipe."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        loaded: Mapping[str, LoadedTask],
-        encoders: Mapping[EncoderSpec, str],
-        sources: Mapping[WordsSpec, WordSource],
-        outside: Mapping[str, tuple[str, str]],
-    ) -> None:
-        self.recipe, self.loaded = recipe, loaded
-        self.own = [name for name, task in loaded.items() if task.task.head == name]
-        self.drafts = Drafts(recipe, loaded, encoders, sources)
-        self.teachers = Teachers(self.drafts, self.own, outside)
+    def __init__(self, drafts: Drafts, outside: Mapping[str, tuple[str, str]]) -> None:
+        self.drafts, self.recipe, self.loaded = drafts, drafts.recipe, drafts.loaded
+        self.own = [name for name, task in self.loaded.items() if task.task.head == name]
+        self.teachers = Teachers(drafts, self.own, outside)
 
     def models(self) -> tuple[ModelPlan, ...]:
         """Return every model, in the order of training."""

@@ -19,7 +19,7 @@ from understill.events import Reading, Watch, silent
 from understill.models.assets import ASSETS, locate_vectors
 from understill.models.encoder import check_layers, check_lengths, identity, resolve
 from understill.pipeline.augmenting import augment_tasks, tagger_of
-from understill.pipeline.drafting import own_names
+from understill.pipeline.drafting import Drafts, own_names
 from understill.pipeline.layout import Layout
 from understill.pipeline.plan import ModelPlan, Plan, WordSource, cache_folder
 from understill.recipe import Recipe
@@ -74,19 +74,13 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
     loaded = {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
     loaded = augment_tasks(recipe, loaded, tagger, watch)
-    return _lay_out(recipe, loaded, found_encoders, sources, outside)
+    return _lay_out(Drafts(recipe, loaded, found_encoders, sources), outside)
 
 
-def _lay_out(
-    recipe: Recipe,
-    loaded: Mapping[str, LoadedTask],
-    encoders: Mapping[EncoderSpec, str],
-    sources: Mapping[WordsSpec, WordSource],
-    outside: Mapping[str, tuple[str, str]],
-) -> Plan:
-    layout = Layout(recipe, loaded, encoders, sources, outside)
-    again = partial(_lay_out, recipe, loaded, encoders, sources, outside)
-    return Plan(recipe, loaded, layout.models(), layout.teachers.candidates, again)
+def _lay_out(drafts: Drafts, outside: Mapping[str, tuple[str, str]]) -> Plan:
+    layout = Layout(drafts, outside)
+    again = partial(_lay_out, drafts, outside)
+    return Plan(drafts.recipe, drafts.loaded, layout.models(), layout.teachers.candidates, again)
 
 
 def _all_settings(recipe: Recipe) -> list[Settings]:

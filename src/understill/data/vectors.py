@@ -126,7 +126,7 @@ def _is_text(line: bytes, size: int) -> bool:
     """Tell whether a line is a word with its numbers."""
     parts = line.split()
     try:
-        return len(parts) > size and all(np.isfinite(float(part)) for part in parts[-size:])
+        return len(parts) == size + 1 and all(np.isfinite(float(part)) for part in parts[1:])
     except ValueError:
         return False
 

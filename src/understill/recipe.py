@@ -395,7 +395,7 @@ def _checked(values: dict[str, Any], places: Places, problems: list[Problem], wh
             here = (
                 problem
                 if places.overridden(problem.place) or not where
-                else replace(problem, what=f"{where}: {problem.what}")
+                else replace(problem, what=f"with {where}: {problem.what}")
             )
             if problem not in problems and here not in problems:
                 problems.append(here)

@@ -392,6 +392,8 @@ def show_runs(runs: Sequence[Kept]) -> None:
         models = run.facts.get("models", {})
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
         state = "done" if run.state == "done" else "not finished"
+        if len(runs_of := run.facts.get("cells", ())) > 1:
+            state += f", {len(runs_of)} runs"
         table.add_row(run.name, when, state, str(len(models)), _means(models), _bytes(run.bytes))
     out.print(table)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from understill import terminal
+from understill.errors import listed
 
 if TYPE_CHECKING:
     from understill.evaluate.significance import Interval, Summary
@@ -35,7 +36,7 @@ def show_study(runs: Sequence[Run]) -> None:
         _show_deltas(findings, column, list(deltas))
     for column in findings.effects:
         _show_cells(runs, findings, column)
-        _show_effects(findings, column)
+        _show_effects(runs, findings, column)
     _say_what_may_be_claimed(findings)
     terminal.say(f"models of the first run: {runs[0].folder / 'models'}; of the others: {runs[1].folder.parent}")
     terminal.say(f"run folder: {runs[0].folder}")
@@ -67,8 +68,12 @@ def _interval(interval: Interval | None) -> str:
     return f"{100 * interval.low:.1f} to {100 * interval.high:.1f}" if interval else "–"
 
 
+def _points(difference: float) -> str:
+    return f"{round(100 * difference, 1) + 0.0:+.1f}"  # added, so that nothing is not below nothing
+
+
 def _signed(interval: Interval | None) -> str:
-    return f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}" if interval else "–"
+    return f"{_points(interval.low)} to {_points(interval.high)}" if interval else "–"
 
 
 def _p(value: float | None) -> str:
@@ -144,7 +149,7 @@ def _show_gains(findings: Findings) -> None:
         sure = ""
         if difference.interval and difference.p is not None:
             sure = f" (95 % interval {_signed(difference.interval)}, Mann-Whitney p {_p(difference.p)})"
-        terminal.say(f"{name}, {row}: {100 * difference.delta:+.1f}{sure}")
+        terminal.say(f"{name}, {row}: {_points(difference.delta)}{sure}")
 
 
 # Ablations ------------------------------------------------------------------------------------------------------------
@@ -162,9 +167,7 @@ def _show_deltas(findings: Findings, column: str, variants: Sequence[str]) -> No
         for row, summary in usual.items():
             if row == "mean":
                 table.add_section()
-            cells = [
-                f"{100 * deltas[name][row].difference.delta:+.1f}" if row in deltas[name] else "–" for name in some
-            ]
+            cells = [_points(deltas[name][row].difference.delta) if row in deltas[name] else "–" for name in some]
             table.add_row(row, _spread(summary), *cells)
         last = list(usual)[-1]
         sure = {name: deltas[name].get(last) for name in some}
@@ -196,10 +199,10 @@ def _show_cells(runs: Sequence[Run], findings: Findings, column: str) -> None:
     beside = [
         f"{name} {_spread(found[rows[-1]])}" for name, found in others.items() if name != column and rows[-1] in found
     ]
-    terminal.say(f"beside it, {rows[-1]}: {', '.join(beside)}")
+    terminal.say(f"{rows[-1]} of others: {', '.join(beside)}")
 
 
-def _show_effects(findings: Findings, column: str) -> None:
+def _show_effects(runs: Sequence[Run], findings: Findings, column: str) -> None:
     """Show what each factor does, and pairs of them beyond that."""
     table = _table(f"{column}: effects", "task", "effect")
     for name in ("points", "95 % interval", "p"):
@@ -208,10 +211,11 @@ def _show_effects(findings: Findings, column: str) -> None:
         if row == "mean":
             table.add_section()
         for number, (name, effect) in enumerate(effects.items()):
-            table.add_row(
-                "" if number else row, name, f"{100 * effect.delta:+.1f}", _signed(effect.interval), _p(effect.p)
-            )
+            table.add_row("" if number else row, name, _points(effect.delta), _signed(effect.interval), _p(effect.p))
     terminal.out.print(table)
+    first, last = (run.cell.levels if run.cell else {} for run in (runs[0], runs[-1]))
+    sides = [f"{last[factor]} against {level} {factor}" for factor, level in first.items()]
+    terminal.say(f"points of {listed(sides, 'and')}")
     if any("×" in name for effects in findings.effects[column].values() for name in effects):
         terminal.say("× is a difference of differences: what the one gains more where the other has its second level")
 

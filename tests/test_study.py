@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from understill.errors import RecipeError, UserError
 from understill.recipe import Recipe, load_recipe, make_recipe
+from understill.schema import Anneal
 from understill.study import differences, variants
 
 BASE = {"data": {"demo": 40}, "tasks": ["mood", "queue"], "teachers": [{"tasks": "each"}]}
@@ -140,6 +141,7 @@ def test_a_variant_is_the_recipe_with_its_changes_set_whether_they_are_dotted_or
             with pytest.raises(UserError):
                 make_recipe(copy.deepcopy({**values, "ablations": {"other": study}}))
         return
+    assume(wanted.model_dump() != make_recipe(copy.deepcopy(values)).model_dump())
     for study in (changes, deep):
         whole = make_recipe(copy.deepcopy({**values, "ablations": {"other": study}}))
         assert whole.cells[1].recipe.model_dump() == wanted.model_dump()
@@ -192,6 +194,18 @@ def test_what_has_not_the_form_of_a_study_stands_for_nothing() -> None:
         assert len(variants({"factors": odd})) == 1
 
 
+def test_set_reaches_into_a_study(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(
+        yaml.safe_dump({**BASE, "ablations": {"half": {"student.distil.anneal": 0.5}}}), encoding="utf-8"
+    )
+    sets = ("ablations.half.student.distil.anneal=0.3", "ablations.quick.training.lr=1e-3", "seeds=2")
+    whole = load_recipe(tmp_path / "recipe.yaml", sets)
+    assert [cell.name for cell in whole.cells][2:] == ["half-seed0", "half-seed1", "quick-seed0", "quick-seed1"]
+    assert whole.cells[2].recipe.student.distil.anneal == Anneal(start=0.3, end=0.3)
+    assert whole.cells[4].recipe.training.lr == 1e-3
+    assert len(load_recipe(tmp_path / "recipe.yaml", ("ablations=null",)).cells) == 1
+
+
 # Mistakes -------------------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +244,12 @@ def test_a_mistake_of_the_recipe_is_told_once_however_many_variants_have_it() ->
     ]
     levels = {"a": {"x": {"training.lr": 0}, "y": {}}, "b": {"x": {}, "y": {}}}
     assert problems(factors=levels) == ["factors.a.x.training.lr: training.lr: 0 is not allowed → write more than 0"]
+
+
+def test_a_variant_that_is_the_recipe_itself_is_refused() -> None:
+    assert problems(ablations={"usual": {"student.distil.anneal": "linear"}, "other": {"training.lr": 1}}) == [
+        "recipe: ablations.usual: the recipe has these values already → change others, or leave it out"
+    ]
 
 
 def test_what_only_a_variant_makes_wrong_names_the_variant() -> None:

@@ -15,6 +15,7 @@ import yaml
 from test_resume import Runner
 from understill import pipeline
 from understill.cli import main
+from understill.errors import UserError
 from understill.estimate import estimate
 from understill.events import Labelling, Teaching
 from understill.models.folder import find_model
@@ -127,6 +128,18 @@ def test_candidates_of_all_runs_are_trained_before_any_choice_is_made(study: Cal
     begun = taught(events)
     assert [name.partition("/")[2] or name for name in begun[:4]] == ["c-0.0", "c-0.1"] * 2
     assert all(sum("finetuned" in model.name for model in run.models) == 1 for run in runs)
+
+
+def test_what_only_a_variant_cannot_do_is_told_with_its_name(study: Callable[..., Recipe]) -> None:
+    with pytest.raises(UserError, match=r"^with cut: encoder.layers: teacher teacher has only 1 layers$"):
+        pipeline.make_study(
+            study(
+                seeds=2,
+                teachers=[{"tasks": "together", "encoder": {"layers": 1}}],
+                student={"encoder": "teacher"},
+                ablations={"cut": {"student.encoder.layers": 2}},
+            )
+        )
 
 
 # What is kept ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,15 @@ def test_tasks_that_a_variant_does_not_have_are_left_out_of_its_distance() -> No
     deltas = conclude(runs).deltas["student"]["alone"]
     assert list(deltas) == ["mood"]
     assert deltas["mood"].difference.delta == pytest.approx(-0.1)
+
+
+def test_a_variant_without_teachers_is_compared_by_its_model() -> None:
+    usual, other = runs_of({"": [0.8, 0.9]}), runs_of({"alone": [0.7, 0.6]})
+    other = [replace(run, teachers={}, models=(replace(run.models[-1], name="multi", role="model"),)) for run in other]
+    findings = conclude([*usual, *other])
+    assert findings.deltas["student"]["alone"]["mean"].difference.delta == pytest.approx(-0.2)
+    assert findings.summaries["alone"]["student"]["mood"].values == (0.7, 0.6)
+    assert findings.summaries["alone"]["baseline"] == {}
 
 
 def test_holm_counts_the_variants_of_each_task() -> None:

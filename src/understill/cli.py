@@ -120,9 +120,8 @@ def check(
 
     with terminal.Progress() as watch:
         study = make_study(loaded, watch)
-        for _, plan in study.cells:
-            for teacher in plan.outsiders:
-                open_teacher(plan, teacher)
+        for plan, teacher in study.outsiders:
+            open_teacher(plan, teacher)
         times = estimate(study)
     terminal.show_plan(study, times)
     if full:

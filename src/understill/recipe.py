@@ -381,7 +381,7 @@ def make_recipe(values: dict[str, Any], places: Places | None = None, folder: Pa
     for each in (recipe, *(one for _, one in found if one)):
         each._folder = folder
     located = [(variant, one.located()) for variant, one in found if one]
-    return _study(recipe.located(), located)
+    return _study(recipe.located(), located, places)
 
 
 def _checked(values: dict[str, Any], places: Places, problems: list[Problem], where: str = "") -> Recipe | None:
@@ -392,12 +392,11 @@ def _checked(values: dict[str, Any], places: Places, problems: list[Problem], wh
         # What a grid stands for is reported where the grid is written.
         moved = {"teachers": origins(values.get("teachers"))}
         for problem in explain(error, Recipe, places, moved):
-            here = (
-                problem
-                if places.overridden(problem.place) or not where
-                else replace(problem, what=f"with {where}: {problem.what}")
-            )
-            if problem not in problems and here not in problems:
+            if where and not places.overridden(problem.place):
+                here = replace(problem, what=f"with {where}: {problem.what}")
+            else:
+                here = problem
+            if not {problem, here} & set(problems):
                 problems.append(here)
         return None
 
@@ -421,12 +420,16 @@ def _varied(plain: dict[str, Any], variant: study.Variant, places: Places, probl
     return _checked(values, there, problems, variant.name) if sound else None
 
 
-def _study(recipe: Recipe, variants: list[tuple[study.Variant, Recipe]]) -> Recipe:
+def _study(recipe: Recipe, variants: list[tuple[study.Variant, Recipe]], places: Places) -> Recipe:
     """Return a recipe that knows its variants, spelled out so that a copy with all defaults stands for the same."""
     first = variants[0][1]
     dumps = {variant.name: each.model_dump(mode="json", exclude=set(study.KEYS)) for variant, each in variants}
     base = dumps[variants[0][0].name]
     ablations = {name: study.differences(base, dumps[name]) for name in recipe.ablations}
+    if idle := [name for name, changes in ablations.items() if not changes]:
+        what, fix = "the recipe has these values already", "change others, or leave it out"
+        problems = [Problem(places.of(("ablations", name)), f"ablations.{name}: {what}", fix) for name in idle]
+        raise RecipeError(places.file, problems)
     factors: dict[str, dict[str, Changes]] = {}
     usual = variants[0][0].levels
     for variant, _ in variants:

@@ -86,7 +86,7 @@ def _p(value: float | None) -> str:
 def _show_scores(runs: Sequence[Run], seeds: int) -> None:
     """Show every metric of the recipe as it is."""
     from understill.evaluate.significance import summarise
-    from understill.pipeline.concluding import apart
+    from understill.pipeline.concluding import apart, scores_of
 
     columns = list(runs[0].columns)
     table = _table(f"dev scores, {'mean ± standard deviation ' if seeds > 1 else ''}{_over(seeds)}", "task", "metric")
@@ -98,7 +98,7 @@ def _show_scores(runs: Sequence[Run], seeds: int) -> None:
             for metric in task.metrics:
                 cells = []
                 for column in columns:
-                    mine = [run.columns[column].get(place, {}) for run in apart(runs, column)]
+                    mine = [scores_of(run, column).get(place, {}) for run in apart(runs, column)]
                     known = [scores[metric] for scores in mine if metric in scores]
                     cells.append(_score(metric, summarise(known)) if known else "–")
                 table.add_row(place.removesuffix("/dev").replace("/dev_", " "), metric, *cells)
@@ -143,8 +143,6 @@ def _last(summaries: Mapping[str, Mapping[str, Summary]]) -> str:
 def _show_gains(findings: Findings) -> None:
     """Say what one column has over another."""
     for name, rows in findings.gains.items():
-        if not rows:
-            continue
         row, difference = list(rows.items())[-1]
         sure = ""
         if difference.interval and difference.p is not None:

@@ -26,8 +26,6 @@ Scores = Mapping[str, Mapping[str, float]]
 
 #: Seconds between two lines where the output is a file and nothing can be redrawn.
 QUIET = 15.0
-#: The parts that models of the score table play, in its order.
-ROLES = ("model", "baseline", "finetuned baseline", "student", "finetuned")
 
 #: Columns of a table where the output is a file.
 WIDTH = 120
@@ -405,8 +403,8 @@ def _means(models: Mapping[str, Any]) -> str:
         for place, values in model["scores"].items():
             if place.endswith("/dev") and next(iter(values)) != "mse":
                 by_role.setdefault(model["role"], []).append(100 * next(iter(values.values())))
-    shown = {role: by_role[role] for role in ROLES if role in by_role}
-    return ", ".join(f"{role} {sum(values) / len(values):.1f}" for role, values in shown.items())
+    by_role.pop("teacher", None)
+    return ", ".join(f"{role} {sum(values) / len(values):.1f}" for role, values in by_role.items())
 
 
 def show_waste(waste: Sequence[Waste], removed: bool) -> None:

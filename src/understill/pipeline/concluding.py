@@ -6,22 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from understill.evaluate.significance import (
-    Difference,
-    Summary,
-    compare_seeds,
-    factor_effects,
-    holm,
-    summarise,
-)
+from understill.evaluate.significance import Difference, Summary, compare_seeds, factor_effects, holm, summarise
 from understill.pipeline.outcome import Run
+from understill.train.fit import Scores
 
 #: The row that has the mean of all tasks.
 MEAN = "mean"
-#: What is compared between variants: what a recipe is made for, and what fine-tuning makes of it.
-COMPARED = ("student", "finetuned")
-#: What is compared within a run: one part played against another.
-PAIRS = (("student", "baseline"), ("finetuned", "finetuned baseline"), ("student", "teachers"))
+#: The columns beside that of what a recipe is made for, its student or, without teachers, its models.
+BESIDE = ("majority", "teachers", "baseline", "finetuned baseline", "finetuned")
 
 
 class Delta(NamedTuple):
@@ -57,35 +49,37 @@ def conclude(runs: Sequence[Run]) -> Findings:
     """Say what the runs of a study show."""
     variants: dict[str, list[Run]] = {}
     for run in runs:
-        assert run.cell
-        variants.setdefault(run.cell.variant, []).append(run)
+        variants.setdefault(run.cell.variant if run.cell else "", []).append(run)
     first = next(iter(variants.values()))
-    names = [name for name in first[0].columns if name in compared(first[0])]
-    summaries = {variant: _summaries(mine) for variant, mine in variants.items()}
-    gains = {f"{one} − {other}": _differences(first, one, first, other) for one, other in _pairs(first[0])}
-    factors = runs[0].cell.levels if runs[0].cell else {}
-    deltas = {} if factors or len(variants) == 1 else {name: _deltas(variants, name) for name in names}
-    effects = {name: _effects(list(variants.values()), name) for name in names} if factors else {}
-    return Findings({variant: len(mine) for variant, mine in variants.items()}, summaries, gains, deltas, effects)
+    columns = list(first[0].columns)
+    compared = [name for name in columns if name not in BESIDE or name == "finetuned"]
+    gains = {f"{one} − {other}": _differences(first, one, first, other) for one, other in _pairs(columns)}
+    factors = bool(runs[0].cell and runs[0].cell.levels)
+    return Findings(
+        seeds={variant: len(mine) for variant, mine in variants.items()},
+        summaries={variant: _summaries(mine, columns) for variant, mine in variants.items()},
+        gains={name: found for name, found in gains.items() if found},
+        deltas={} if factors or len(variants) == 1 else {name: _deltas(variants, name) for name in compared},
+        effects={name: _effects(list(variants.values()), name) for name in compared} if factors else {},
+    )
 
 
-def compared(run: Run) -> list[str]:
-    """Name the columns of a run that variants are compared by."""
-    alone = [name for name in run.columns if name not in ("majority", "teachers", "baseline", "finetuned baseline")]
-    return [name for name in alone if name in COMPARED] if any(name == "student" for name in alone) else alone
+def _pairs(columns: Sequence[str]) -> list[tuple[str, str]]:
+    """Name the columns that are compared within a run."""
+    main = [name for name in columns if name not in BESIDE]
+    pairs = [*((name, "baseline") for name in main), ("finetuned", "finetuned baseline")]
+    pairs += [(name, "teachers") for name in main]
+    return [pair for pair in pairs if set(pair) <= set(columns)]
 
 
-def _pairs(run: Run) -> list[tuple[str, str]]:
-    pairs = [*PAIRS, *((name, "baseline") for name in compared(run) if name not in COMPARED)]
-    return [(one, other) for one, other in pairs if one in run.columns and other in run.columns]
+# Figures --------------------------------------------------------------------------------------------------------------
 
 
-def figures(runs: Sequence[Run], column: str, tasks: Iterable[str]) -> dict[str, list[float]]:
-    """Return the first metric of some tasks and their mean, with a value for each run that has models of its own."""
-    found = {name: [_first(run, column, name) for run in apart(runs, column)] for name in tasks}
-    if len(found) > 1:
-        found[MEAN] = [sum(values) / len(found) for values in zip(*found.values(), strict=True)]
-    return found
+def scores_of(run: Run, column: str) -> Scores:
+    """Return the scores of a column; what a recipe is made for may have other names in its variants."""
+    if column in BESIDE:
+        return run.columns.get(column, {})
+    return next((scores for name, scores in run.columns.items() if name not in BESIDE), {})
 
 
 def apart(runs: Sequence[Run], column: str) -> list[Run]:
@@ -96,49 +90,58 @@ def apart(runs: Sequence[Run], column: str) -> list[Run]:
     return list(found.values())
 
 
-def rows_of(runs: Iterable[Run], columns: Iterable[str]) -> list[str]:
-    """Name the tasks whose first metric all runs have in all columns; an error has no upper end and is left out."""
-    runs, columns = list(runs), list(columns)
+def _origin(run: Run, column: str) -> Any:
+    """Return what tells whose scores a column has."""
+    role = "teacher" if column == "teachers" else column
+    roles = (role,) if column in BESIDE else ("student", "model")
+    return tuple(model.folder for model in run.models if model.role in roles) or repr(scores_of(run, column))
+
+
+def figures(runs: Sequence[Run], column: str, tasks: Iterable[str]) -> dict[str, list[float]]:
+    """Return the first metric of some tasks and their mean, with a value for each run that has models of its own."""
+    mine = apart(runs, column)
+    found = {
+        name: [scores_of(run, column)[f"{name}/dev"][run.tasks[name].metrics[0]] for run in mine] for name in tasks
+    }
+    if len(found) > 1:
+        found[MEAN] = [sum(values) / len(values) for values in zip(*found.values(), strict=True)]
+    return found
+
+
+def _tasks(runs: Sequence[Run], column: str) -> list[str]:
+    """Name the tasks whose first metric all runs have; an error has no upper end and is left out."""
     return [
         name
         for name, task in runs[0].tasks.items()
         if task.head == name
         and task.metrics[0] != "mse"
-        and all(f"{name}/dev" in run.columns.get(column, {}) for run in runs for column in columns)
+        and all(f"{name}/dev" in scores_of(run, column) for run in runs)
     ]
 
 
-def _first(run: Run, column: str, task: str) -> float:
-    return run.columns[column][f"{task}/dev"][run.tasks[task].metrics[0]]
+# Findings -------------------------------------------------------------------------------------------------------------
 
 
-def _origin(run: Run, column: str) -> Any:
-    """Return what tells whose scores a column has."""
-    role = {"single-task": "model", "teachers": "teacher"}.get(column, column)
-    folders = tuple(model.folder for model in run.models if role in (model.role, model.name))
-    return folders or repr(run.columns[column])
-
-
-def _summaries(runs: Sequence[Run]) -> dict[str, dict[str, Summary]]:
+def _summaries(runs: Sequence[Run], columns: Sequence[str]) -> dict[str, dict[str, Summary]]:
     return {
-        column: {row: summarise(values) for row, values in figures(runs, column, rows_of(runs, [column])).items()}
-        for column in runs[0].columns
+        column: {row: summarise(values) for row, values in figures(runs, column, _tasks(runs, column)).items()}
+        for column in columns
     }
 
 
 def _differences(ones: Sequence[Run], one: str, others: Sequence[Run], other: str) -> dict[str, Difference]:
     """Compare a column of some runs with one of others, task by task."""
-    tasks = [name for name in rows_of(ones, [one]) if name in rows_of(others, [other])]
-    mine, theirs = figures(ones, one, tasks), figures(others, other, tasks)
-    return {row: compare_seeds(mine[row], theirs[row]) for row in mine}
+    theirs = _tasks(others, other)
+    tasks = [name for name in _tasks(ones, one) if name in theirs]
+    mine, against = figures(ones, one, tasks), figures(others, other, tasks)
+    return {row: compare_seeds(mine[row], against[row]) for row in mine}
 
 
 def _deltas(variants: Mapping[str, Sequence[Run]], column: str) -> dict[str, dict[str, Delta]]:
     usual, *others = variants
     found = {name: _differences(variants[name], column, variants[usual], column) for name in others}
-    rows = dict.fromkeys(row for differences in found.values() for row in differences)
     corrected: dict[str, dict[str, float | None]] = {}
-    for row in rows:
+    for row in dict.fromkeys(row for differences in found.values() for row in differences):
         there = [name for name in others if row in found[name]]
         corrected[row] = dict(zip(there, holm([found[name][row].p for name in there]), strict=True))
     return {
@@ -150,11 +153,11 @@ def _deltas(variants: Mapping[str, Sequence[Run]], column: str) -> dict[str, dic
 def _effects(cells: Sequence[Sequence[Run]], column: str) -> dict[str, dict[str, Difference]]:
     levels = [dict(mine[0].cell.levels) for mine in cells if mine[0].cell]
     factors = {factor: list(dict.fromkeys(each[factor] for each in levels)) for factor in levels[0]}
-    tasks = rows_of([run for mine in cells for run in mine], [column])
+    tasks = _tasks([run for mine in cells for run in mine], column)
     found = [figures(mine, column, tasks) for mine in cells]
     return {
         row: factor_effects(
             {tuple(each.values()): values[row] for each, values in zip(levels, found, strict=True)}, factors
         )
-        for row in (found[0] if found else ())
+        for row in found[0]
     }

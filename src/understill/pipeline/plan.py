@@ -234,6 +234,12 @@ class Study:
         """Every table of soft targets, once."""
         return tuple({targets.folder: targets for _, plan in self.cells for targets in plan.targets}.values())
 
+    @property
+    def outsiders(self) -> tuple[tuple[Plan, TeacherPlan], ...]:
+        """The teachers that are not trained here, once each."""
+        found = {each.verdict: (plan, each) for _, plan in self.cells for each in plan.outsiders}
+        return tuple(found.values())
+
     def again(self) -> Study:
         """Lay the same out as things stand now."""
         return Study(self.recipe, tuple((cell, plan.again()) for cell, plan in self.cells))

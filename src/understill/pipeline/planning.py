@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from errno import EEXIST, ENOTDIR
 from functools import partial
@@ -56,12 +57,23 @@ def make_study(recipe: Recipe, watch: Watch = silent) -> Study:
     surveys = [grounds.survey(cell.recipe, found) for cell in cells]
     found.raise_if_any()
     loaded = [grounds.data(survey) for survey in surveys]
-    plans = []
-    for survey, data in zip(surveys, loaded, strict=True):
-        with found:
+    plans: list[Plan] = []
+    for cell, survey, data in zip(cells, surveys, loaded, strict=True):
+        with found, _naming(cell.variant if plans else ""):
             plans.append(_lay_out(grounds.drafts(survey, data), survey.outside))
+        if not plans:
+            break  # what is wrong with the recipe as it is would be found in every other run
     found.raise_if_any()
     return Study(recipe, tuple(zip(cells, plans, strict=True)))
+
+
+@contextmanager
+def _naming(variant: str) -> Iterator[None]:
+    """Say which variant it is that cannot be done."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"with {variant}: {error}") if variant else error from None
 
 
 @dataclass

@@ -107,12 +107,14 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
     folder = study.recipe.output.path / study.recipe.name
     rest, runs = iter(trained), []
     known: dict[Any, tuple[Scores, dict[str, Scores]]] = {}
+    guesses = {id(plan.loaded): plan for _, plan in study.cells}  # runs share their data where it is the same
+    majority = {data: majority_scores(plan) for data, plan in guesses.items()}
     for number, (cell, plan) in enumerate(study.cells):
         place = folder if number == 0 else folder / CELLS / cell.name
         models = tuple(itertools.islice(rest, len(plan.models)))
         tasks = {name: loaded.task for name, loaded in plan.loaded.items()}
         teachers, members = _taught(plan, known, watch)
-        runs.append(Run(place, models, majority_scores(plan), teachers, members, tasks, _aid(plan), cell))
+        runs.append(Run(place, models, majority[id(plan.loaded)], teachers, members, tasks, _aid(plan), cell))
     _clear(folder / CELLS, {each.folder.name for each in runs[1:]})
     for each in runs:
         (each.folder / "models").mkdir(parents=True, exist_ok=True)

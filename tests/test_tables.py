@@ -176,6 +176,19 @@ def test_a_variant_without_teachers_is_compared_by_its_model() -> None:
     assert findings.summaries["alone"]["baseline"] == {}
 
 
+def test_errors_are_shown_and_not_compared(shown: io.StringIO) -> None:
+    task = Task("similar", "regression", ("first", "second"), "label", range=(0.0, 5.0), metrics=("mse",))
+    runs = runs_of({"": [0.8, 0.9], "half": [0.7, 0.8]}, tasks={"similar": task})
+    scores = [{"similar/dev": {"mse": 1.0 + number}} for number in range(len(runs))]
+    runs = [
+        replace(run, majority={}, teachers={}, models=(replace(run.models[-1], scores=mine),))
+        for run, mine in zip(runs, scores, strict=True)
+    ]
+    tables.show_study(runs)
+    assert "│ similar │ mse    │        – │ 1.500 ±0.707 │" in shown.getvalue()
+    assert "the first metric of every task is an error, which is not compared" in shown.getvalue()
+
+
 def test_holm_counts_the_variants_of_each_task() -> None:
     scores = {"": [0.1, 0.2, 0.3, 0.4], "a": [0.5, 0.6, 0.7, 0.8], "b": [0.5, 0.6, 0.7, 0.9]}
     deltas = conclude(runs_of(scores)).deltas["student"]

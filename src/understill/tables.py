@@ -28,6 +28,16 @@ def show_study(runs: Sequence[Run]) -> None:
 
     findings = conclude(runs)
     usual = next(iter(findings.summaries))
+    if not any(findings.summaries[usual].values()):
+        _show_scores([run for run in runs if run.cell and run.cell.variant == usual], findings.seeds[usual])
+        terminal.say("the first metric of every task is an error, which is not compared → name another metric first")
+    else:
+        _show_findings(runs, findings, usual)
+    terminal.say(f"models of the first run: {runs[0].folder / 'models'}; of the others: {runs[1].folder.parent}")
+    terminal.say(f"run folder: {runs[0].folder}")
+
+
+def _show_findings(runs: Sequence[Run], findings: Findings, usual: str) -> None:
     if not findings.effects:
         _show_scores([run for run in runs if run.cell and run.cell.variant == usual], findings.seeds[usual])
         _show_summaries(findings.summaries[usual], findings.seeds[usual])
@@ -38,8 +48,6 @@ def show_study(runs: Sequence[Run]) -> None:
         _show_cells(runs, findings, column)
         _show_effects(runs, findings, column)
     _say_what_may_be_claimed(findings)
-    terminal.say(f"models of the first run: {runs[0].folder / 'models'}; of the others: {runs[1].folder.parent}")
-    terminal.say(f"run folder: {runs[0].folder}")
 
 
 def _table(title: str, *names: str) -> Table:

@@ -273,7 +273,11 @@ def _table(title: str, *columns: str) -> Table:
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:
     """Show what would run, what is there already, and, where it was measured, about how long the rest takes."""
-    show_data({name: task for _, plan in reversed(study.cells) for name, task in plan.loaded.items()}, 0)
+    # Where runs read other splits of a task, those of the one that reads most are shown.
+    loaded: dict[str, LoadedTask] = {}
+    for name, task in ((name, task) for _, plan in study.cells for name, task in plan.loaded.items()):
+        loaded[name] = max(loaded.get(name, task), task, key=lambda each: len(each.splits))
+    show_data(loaded, 0)
     table = _table("models", "model", "tasks", *(("steps", "about") if times is not None else ()), "state", "folder")
     # The models of one run under all names that they have there, those of several once each.
     alone = len(study.cells) == 1

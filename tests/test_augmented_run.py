@@ -113,13 +113,14 @@ def test_the_baseline_takes_as_many_steps_on_the_rows_as_they_are(
     recipe: Callable[..., Recipe], teachers: list[Any]
 ) -> None:
     changes = {"teachers": teachers, **({} if teachers else {"targets": {}}), "tasks": ["mood"]}
-    plan = pipeline.make_plan(recipe(**changes, training={"steps": None, "epochs": 2, "evaluate": "1 epoch"}))
+    study = pipeline.make_study(recipe(**changes, training={"steps": None, "epochs": 2, "evaluate": "1 epoch"}))
+    plan = study.plan
     student, baseline = plan.models[-1], named(plan, "baseline")
     assert (student.augmented, baseline.augmented) == (("mood",), ())
     epoch = plan.loaded["mood"].splits["augmented"].rows // 8
     assert baseline.settings.training.steps in (2 * epoch, 2 * epoch + 2)
     assert baseline.settings.training.evaluate.unit == "steps"
-    times = estimate(plan)
+    times = estimate(study)
     assert times[student.name].steps == times["baseline"].steps == baseline.settings.training.steps
 
 

@@ -38,9 +38,10 @@ def test_the_steps_are_those_the_loop_takes(
     make_tiny: Callable[..., Recipe], training: dict[str, Any], tmp_path: Path
 ) -> None:
     tasks = {"mood": {}, "follows": {"rows": 20}, "similar": {"rows": 50}}
-    plan = pipeline.make_plan(make_tiny(tasks=tasks, training=training))
+    study = pipeline.make_study(make_tiny(tasks=tasks, training=training))
+    plan = study.plan
     (model,) = plan.models
-    found = estimate(plan)["multi"]
+    found = estimate(study)["multi"]
     tokenizer = load_tokenizer(model.start.name, model.start.place)
     lengths = {task.name: pipeline.max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
     tokens = pipeline.Tokeniser(tokenizer, lengths, tmp_path, lambda event: None)
@@ -52,17 +53,17 @@ def test_the_steps_are_those_the_loop_takes(
 
 def test_each_model_has_its_own_estimate_and_a_finished_one_none(make_tiny: Callable[..., Recipe]) -> None:
     recipe = make_tiny(models="each", tasks=["mood", "similar"])
-    plan = pipeline.make_plan(recipe)
-    assert list(estimate(plan)) == ["mood", "similar"]
-    pipeline.teach(plan, plan.models[:1])
-    assert list(estimate(pipeline.make_plan(recipe))) == ["similar"]
+    study = pipeline.make_study(recipe)
+    assert list(estimate(study)) == ["mood", "similar"]
+    pipeline.teach(study.plan, study.plan.models[:1])
+    assert list(estimate(pipeline.make_study(recipe))) == ["similar"]
 
 
 def test_nothing_is_kept_of_an_estimate(make_tiny: Callable[..., Recipe]) -> None:
     recipe = make_tiny()
-    plan = pipeline.make_plan(recipe)
+    study = pipeline.make_study(recipe)
     before = files(recipe.output.path)
-    estimate(plan)
+    estimate(study)
     assert files(recipe.output.path) == before
     assert not (recipe.output.path / "artifacts").exists()
 
@@ -70,7 +71,7 @@ def test_nothing_is_kept_of_an_estimate(make_tiny: Callable[..., Recipe]) -> Non
 def test_twice_the_steps_take_twice_as_long(make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("understill.estimate._step_seconds", lambda *_: 0.25)
     short, long, pieces = (
-        estimate(pipeline.make_plan(make_tiny(training=training)))["multi"].seconds
+        estimate(pipeline.make_study(make_tiny(training=training)))["multi"].seconds
         for training in ({"steps": 6}, {"steps": 12}, {"steps": 6, "micro_batch": 2})
     )
     assert (short, long) == (6 * 0.25, 12 * 0.25)

@@ -119,9 +119,9 @@ def test_a_run_is_at_work_from_its_first_stage_to_its_last(distil: Recipe) -> No
     pipeline.run(distil, try_to_clean)
     assert {type(event) for event in refused} == {Teaching, Labelling, Examined}
     assert pipeline.clean(distil.output.path) == []
-    plan = pipeline.make_plan(distil)
+    study = pipeline.make_study(distil)
     before = len(refused)
-    pipeline.train_some(plan, (), try_to_clean)
+    pipeline.train_some(study, (), try_to_clean)
     assert len(refused) > before, "teach is at work too"
 
 

@@ -97,12 +97,13 @@ def test_only_the_best_candidates_are_fine_tuned_and_teach(kd: Callable[..., Rec
 def test_what_is_chosen_does_not_depend_on_interruptions(kd: Callable[..., Recipe], tmp_path: Path) -> None:
     whole = pipeline.run(kd())
     elsewhere = kd(output={"folder": str(tmp_path / "other")})
-    plan = pipeline.make_plan(elsewhere)
+    study = pipeline.make_study(elsewhere)
+    plan = study.plan
     assert [model.name for model in plan.candidates] == [
         f"c-{a}-{b}" for a in ("0.0", "0.3") for b in ("0.001", "0.01")
     ]
-    pipeline.train_some(plan, ("c-0.3-0.001", "c-0.0-0.01"))
-    pipeline.train_some(pipeline.make_plan(elsewhere), ("student",))
+    pipeline.train_some(study, ("c-0.3-0.001", "c-0.0-0.01"))
+    pipeline.train_some(pipeline.make_study(elsewhere), ("student",))
     again = pipeline.run(elsewhere)
     assert [model.name for model in again.models] == [model.name for model in whole.models]
     one, two = (weights_of(load_model(run.models[-1].folder).model) for run in (whole, again))
@@ -190,13 +191,13 @@ def test_nothing_of_a_run_is_waste_when_others_than_the_first_were_chosen(kd: Ca
 
 
 def test_a_model_that_does_not_hang_on_the_choice_is_trained_without_the_candidates(kd: Callable[..., Recipe]) -> None:
-    plan = pipeline.make_plan(kd())
+    study = pipeline.make_study(kd())
     events: list[Any] = []
-    pipeline.train_some(plan, ("baseline",), events.append)
+    pipeline.train_some(study, ("baseline",), events.append)
     assert [event.model for event in events if isinstance(event, Teaching)] == ["baseline"]
     for name in ("c-0.0-0.001-finetuned-mood", "c-0.3-0.01-finetuned-mood"):
         with pytest.raises(UserError, match="is known when they are trained"):
-            pipeline.train_some(plan, (name,), events.append)
+            pipeline.train_some(study, (name,), events.append)
     assert len([event for event in events if isinstance(event, Teaching)]) == 1
 
 

@@ -97,13 +97,14 @@ def test_candidates_cut_queries_and_make_another_model(make_tiny: Callable[..., 
 
 def test_an_epoch_and_its_time_go_by_queries(make_tiny: Callable[..., Recipe]) -> None:
     recipe = make_tiny(tasks=["mood", "answer"], training={"steps": None, "epochs": 1, "batch": 4})
-    plan = pipeline.make_plan(recipe)
+    study = pipeline.make_study(recipe)
+    plan = study.plan
     (model,) = plan.models
     parts = parts_of(model.tasks, plan.loaded, model.settings, {})
     rows = [plan.loaded[name].splits["train"].rows for name in ("mood", "answer")]
     assert [part.units for part in parts] == [rows[0], rows[1] // 4]
     steps = epoch_of(parts, model.settings.training)
-    (foreseen,) = estimate(plan).values()
+    (foreseen,) = estimate(study).values()
     assert batches_of(plan, model).steps_per_epoch == foreseen.steps == steps == sum(part.units for part in parts) / 4
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from understill.errors import RecipeError, UserError
-from understill.mistakes import FAMILIAR, RESERVED, shown
+from understill.mistakes import FAMILIAR, shown
 from understill.recipe import Recipe, fingerprint, load_recipe, make_recipe
 from understill.schema import DataSpec, DemoData, EncoderSpec, HubSpec, Sampling, TaskSpec, Training
 from understill.section import Every
@@ -280,7 +280,6 @@ def test_wrong_values_come_with_what_to_write(values: dict[str, Any], found: str
         ({"teachers": [{"model": 1}]}, 'teachers.0.model: there is no such key → did you mean "encoder"?'),
         ({"student": {"distill": {}}}, 'student.distill: there is no such key → did you mean "distil"?'),
         ({"distil": {}}, 'distil: there is no such key → did you mean "student.distil"?'),
-        ({"seeds": 3}, "seeds: several seeds in one run are not in this version yet → write seed: 0"),
     ],
 )
 def test_unknown_keys_come_with_the_nearest_one(values: dict[str, Any], found: str) -> None:
@@ -292,7 +291,7 @@ def test_every_familiar_name_leads_to_a_key_that_exists_and_hides_none() -> None
         (problem,) = problems({"tasks": ["a"], typed: 1})
         assert problem.endswith(f'{ours}"?'), typed
     top = set(Recipe.model_fields)
-    assert not top & (set(FAMILIAR) | set(RESERVED))
+    assert not top & set(FAMILIAR)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "- a\n- b\n", "just words", "3"])

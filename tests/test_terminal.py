@@ -16,7 +16,7 @@ from understill.estimate import Estimate
 from understill.evaluate.predictor import Answer
 from understill.events import Chosen, Examined, Reading, Scored, Teaching, Tokenising, Waiting
 from understill.models.assets import AssetStatus
-from understill.pipeline import ModelPlan, Plan, Run, TrainedModel
+from understill.pipeline import ModelPlan, Plan, Run, Study, TrainedModel
 from understill.pipeline.plan import Start
 from understill.recipe import make_recipe
 from understill.tasks import GLUE, Task
@@ -217,13 +217,14 @@ def test_a_plan_says_what_would_run_and_how_long(shown: io.StringIO, tmp_path: P
     done.folder.mkdir()
     (done.folder / "done.json").write_text("{}", encoding="utf-8")
     plan = Plan(recipe, data, (fresh, done), (), lambda: plan)
-    terminal.show_plan(plan, {"multi": Estimate(1234, 32.0, 125.0)})
+    study = Study(recipe, ((recipe.cells[0], plan),))
+    terminal.show_plan(study, {"multi": Estimate(1234, 32.0, 125.0)})
     assert rows(shown)[1:] == [
         ["multi", "mood", "1,234", "2 min 05 s", "to be trained", "fresh"],
         ["old", "mood", "", "", "done", "old"],
     ]
     assert shown.getvalue().endswith("recipe and data are fine; training would take about 2 min 05 s here\n")
-    terminal.show_plan(plan, {})
+    terminal.show_plan(study, {})
     assert shown.getvalue().endswith("nothing is left to train\n")
 
 

@@ -285,7 +285,7 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bits(
 
 
 def test_a_plan_is_timed_with_its_words(student: Callable[..., Recipe]) -> None:
-    times = estimate(pipeline.make_plan(student()))
+    times = estimate(pipeline.make_study(student()))
     assert times["student"].steps == 6 and times["student"].seconds > 0
 
 

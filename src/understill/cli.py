@@ -116,14 +116,14 @@ def check(
     loaded = _load(recipe, sets)
     from understill import terminal
     from understill.estimate import estimate
-    from understill.pipeline import make_plan, open_teacher
+    from understill.pipeline import make_study, open_teacher
 
     with terminal.Progress() as watch:
-        plan = make_plan(loaded, watch)
-        for teacher in plan.outsiders:
+        study = make_study(loaded, watch)
+        for plan, teacher in study.outsiders:
             open_teacher(plan, teacher)
-        times = estimate(plan)
-    terminal.show_plan(plan, times)
+        times = estimate(study)
+    terminal.show_plan(study, times)
     if full:
         terminal.show_yaml(loaded.to_yaml())
 
@@ -133,6 +133,7 @@ def check(
         "understill run recipes/quickstart.yaml",
         "understill run recipes/single.yaml --set data.glue=glue --set seed=1",
         "understill run recipes/bam.yaml --set student.distil.anneal=0.5 --set name=bam-half",
+        "understill run my.yaml --seeds 3   [dim]# mean, spread and interval over three seeds[/dim]",
         "understill run my.yaml --dry-run   [dim]# what would be done, and what is there already[/dim]",
         "understill run my.yaml   [dim]# again after a crash: goes on where it stopped[/dim]",
     )
@@ -140,19 +141,23 @@ def check(
 def run(
     recipe: RecipeFile,
     sets: Sets = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=100, metavar="N", help="Run it with N seeds, and show how far they differ."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
 ) -> None:
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and show who won."""
-    loaded = _load(recipe, sets)
-    from understill import pipeline, terminal
+    loaded = _load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
+    from understill import pipeline, tables, terminal
 
     with terminal.Progress() as watch:
-        planned = pipeline.make_plan(loaded, watch) if dry_run else None
-        result = None if dry_run else pipeline.run(loaded, watch)
+        planned = pipeline.make_study(loaded, watch) if dry_run else None
+        runs = () if dry_run else pipeline.run_study(loaded, watch)
     if planned:
         terminal.show_plan(planned)
-    if result:
-        terminal.show_run(result)
+    if runs:
+        tables.show_study(runs)
 
 
 @app.command(
@@ -161,7 +166,10 @@ def run(
 def teach(
     recipe: RecipeFile,
     model: Annotated[
-        list[str] | None, typer.Option("--model", metavar="NAME", help="Only this model; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="NAME", help="Only this model; may be repeated. RUN/NAME for one run of several."
+        ),
     ] = None,
     sets: Sets = None,
 ) -> None:
@@ -170,10 +178,11 @@ def teach(
     from understill import pipeline, terminal
 
     with terminal.Progress() as watch:
-        plan = pipeline.make_plan(loaded, watch)
-        trained = pipeline.train_some(plan, tuple(model or ()), watch)
+        study = pipeline.make_study(loaded, watch)
+        trained = pipeline.train_some(study, tuple(model or ()), watch)
+    tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}
     for each in trained:
-        terminal.show_scores({each.name: each.scores}, {name: task.task for name, task in plan.loaded.items()})
+        terminal.show_scores({each.name: each.scores}, tasks)
         terminal.say(f"model: {each.folder}")
 
 

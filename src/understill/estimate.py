@@ -15,7 +15,7 @@ from understill.data.sampling import apportion, shares
 from understill.data.tokens import Tokens, encode
 from understill.models.encoder import load_tokenizer
 from understill.models.multitask import new_model
-from understill.pipeline import ModelPlan, Plan, Start, make_words, max_length, parts_of
+from understill.pipeline import ModelPlan, Plan, Start, Study, make_words, max_length, parts_of
 from understill.train.device import pick_device, pick_precision
 from understill.train.loop import total_steps
 from understill.train.objective import Objective
@@ -33,17 +33,20 @@ class Estimate:
     seconds: float
 
 
-def estimate(plan: Plan) -> dict[str, Estimate]:
+def estimate(study: Study) -> dict[str, Estimate]:
     """Time a few steps of every model that is not trained yet; nothing is kept of them."""
     seconds: dict[Any, Estimate] = {}
     found = {}
-    for model in plan.missing:
+    for plan, model, title in study.models:
+        if model.done:
+            continue
         # Folds, seeds and fine-tuned students take as long as each other; one of them is timed.
         lessons, fold = model.lessons is None, bool(model.fold)
-        kind = (model.settings.model_dump_json(), model.tasks, lessons, fold, model.augmented)
+        rows = tuple(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
+        kind = (model.settings.model_dump_json(), model.tasks, lessons, fold, model.augmented, rows)
         if kind not in seconds:
             seconds[kind] = _estimate(plan, model)
-        found[model.name] = seconds[kind]
+        found[title] = seconds[kind]
     return found
 
 

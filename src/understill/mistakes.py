@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -51,16 +51,12 @@ FAMILIAR = {
     "ensemble": "combine",
     "augmentation": "augment",
     "n_iter": "times",
+    "num_seeds": "seeds",
+    "n_seeds": "seeds",
+    "variants": "ablations",
     "fp16": "precision",
     "bf16": "precision",
 }
-
-#: Parts of the schema that later versions fill; naming them now must not be silently ignored.
-RESERVED = {
-    "ablations": "ablations are not in this version yet",
-    "seeds": "several seeds in one run are not in this version yet → write seed: 0",
-}
-
 
 Path = tuple[Any, ...]
 
@@ -93,7 +89,12 @@ def explain(
     `moved` says for lists that were taken apart where their parts stand in the file.
     """
     found = dict.fromkeys(problem for detail in error.errors() for problem in _problems(detail, root, places, moved))
-    return sorted(found, key=lambda problem: int(problem.place[5:]) if problem.place.startswith("line ") else 0)
+    return by_line(found)
+
+
+def by_line(problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems in the order of the file."""
+    return sorted(problems, key=lambda problem: int(problem.place[5:]) if problem.place.startswith("line ") else 0)
 
 
 def shown(value: Any) -> str:
@@ -191,9 +192,6 @@ def _unknown(place: str, path: Path, root: type[BaseModel]) -> Problem:
     """Say which key was probably meant, here or elsewhere in a recipe."""
     *above, key = path
     name = _name(path)
-    if key in RESERVED and not above:
-        what, _, fix = RESERVED[key].partition(" → ")
-        return Problem(place, f"{name}: {what}", fix or "leave it out")
     here, ours = _keys_at(root, tuple(above)), FAMILIAR.get(str(key), str(key))
     close = f'did you mean "{ours}"?' if ours in here else nearest(str(key), here)
     if not close.startswith("did you mean") or (ours != key and ours not in here):

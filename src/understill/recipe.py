@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import glob
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 
-from understill.errors import RecipeError, UserError, nearest
+from understill import study
+from understill.changes import write
+from understill.errors import Problem, RecipeError, UserError, nearest
 from understill.grid import combinations, origins
-from understill.mistakes import explain, section_at, shown
+from understill.mistakes import by_line, explain, shown
 from understill.schema import (
     DataSpec,
     Distil,
@@ -24,6 +28,7 @@ from understill.schema import (
     Machine,
     Output,
     Partial,
+    Seed,
     Settings,
     StudentSpec,
     TargetsSpec,
@@ -31,16 +36,23 @@ from understill.schema import (
     TeacherSpec,
     Training,
     over,
+    several_seeds,
 )
 from understill.section import Section, as_list, faulty
 from understill.yamlfile import Places, dump_yaml, read_yaml, read_yaml_value
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Changes = dict[str, Any]
 
 
 class Recipe(Section):
     """The whole experiment."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    name: Name = "run"
+    seed: Seed = 0
+    seeds: tuple[Seed, ...] = ()  # of a study: everything is run with each; they go before `seed`
+    ablations: dict[Name, Changes] = Field(default_factory=dict)  # variants that are run too, and what each changes
+    factors: dict[Name, dict[Name, Changes]] = Field(default_factory=dict)  # levels, all combinations of which are run
     data: DataSpec = DataSpec()
     tasks: Annotated[dict[str, TaskSpec], Field(min_length=1)]
     models: Literal["together", "each"] = "together"  # one model for all tasks, or one for each
@@ -54,6 +66,30 @@ class Recipe(Section):
     output: Output = Output()
     machine: Machine = Machine()
     _folder: Path = PrivateAttr(default_factory=Path)
+    _variants: tuple[tuple[study.Variant, Recipe], ...] = PrivateAttr(default=())  # where it is a study
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _several(cls, value: Any, info: ValidationInfo) -> Any:
+        return several_seeds(value, info.data.get("seed", 0))
+
+    @field_validator("ablations", "factors", mode="before")
+    @classmethod
+    def _no_study(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @field_validator("factors", mode="before")
+    @classmethod
+    def _levels(cls, value: Any) -> Any:
+        """Take a level without changes, which is the recipe as it is."""
+        if not isinstance(value, dict):
+            return value
+        return {
+            factor: {level: {} if given is None else given for level, given in levels.items()}
+            if isinstance(levels, dict)
+            else levels
+            for factor, levels in value.items()
+        }
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -100,6 +136,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _whole(self) -> Recipe:
         faults = [*self._strange_tasks(), *self._idle(), *self._unsettled()]
+        faults += study.faults(self.ablations, self.factors)
         names = [teacher.name for teacher in self.teachers]
         if isinstance(self.targets.weights, dict):
             for name in self.targets.weights:
@@ -206,6 +243,21 @@ class Recipe(Section):
         return settings.model_copy(update={"training": over(settings.training, part.finetune)})
 
     @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The runs that it stands for, each with a plain recipe: every variant with every seed."""
+        return tuple(
+            Cell(variant.name, variant.levels, seed, recipe._plain(seed))
+            for variant, recipe in self._variants or ((study.Variant(), self),)
+            for seed in self.seeds or (self.seed,)
+        )
+
+    def _plain(self, seed: int) -> Recipe:
+        """Return the recipe of one run."""
+        plain = self.model_copy(update={"seed": seed, "seeds": (), "ablations": {}, "factors": {}})
+        plain._variants = ()
+        return plain
+
+    @property
     def together(self) -> bool:
         """Whether the student is one model for all tasks."""
         return (self.student.models or self.models) == "together"
@@ -286,6 +338,21 @@ def fingerprint(values: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study; a plain recipe is a study of one."""
+
+    variant: str  # its name; empty for the recipe as it is
+    levels: Mapping[str, str]  # of each factor
+    seed: int
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        """What it is called within its study."""
+        return "-".join(part for part in (self.variant, f"seed{self.seed}") if part)
+
+
 def load_recipe(path: Path, sets: tuple[str, ...] = ()) -> Recipe:
     """Read a recipe file, apply `key=value` changes, and report everything that is wrong at once."""
     values, places = read_yaml(path)
@@ -294,20 +361,86 @@ def load_recipe(path: Path, sets: tuple[str, ...] = ()) -> Recipe:
         raise UserError(f"{path}: {what} → a recipe has keys and values, for instance tasks: [mood, queue]")
     for change in sets:
         _apply(values, places, change)
-    recipe = make_recipe(values, places)
-    recipe._folder = path.parent
-    return recipe.located()
+    return make_recipe(values, places, path.parent)
 
 
-def make_recipe(values: dict[str, Any], places: Places | None = None) -> Recipe:
-    """Check plain values and build the recipe."""
+def make_recipe(values: dict[str, Any], places: Places | None = None, folder: Path = Path()) -> Recipe:
+    """Check plain values, in every variant that they stand for, and build the recipe."""
     places = places or Places("recipe")
+    problems: list[Problem] = []
+    recipe = _checked(values, places, problems)
+    plain = {key: value for key, value in values.items() if key not in study.KEYS}
+    found = []
+    for variant in study.variants(values):
+        if variant.changes:
+            found.append((variant, _varied(plain, variant, places, problems)))
+        else:
+            found.append((variant, recipe))
+    if recipe is None or problems:
+        raise RecipeError(places.file, by_line(problems))
+    for each in (recipe, *(one for _, one in found if one)):
+        each._folder = folder
+    located = [(variant, one.located()) for variant, one in found if one]
+    return _study(recipe.located(), located, places)
+
+
+def _checked(values: dict[str, Any], places: Places, problems: list[Problem], where: str = "") -> Recipe | None:
+    """Return the recipe of plain values, or None, with what is wrong added to the problems that are known."""
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
         # What a grid stands for is reported where the grid is written.
         moved = {"teachers": origins(values.get("teachers"))}
-        raise RecipeError(places.file, explain(error, Recipe, places, moved)) from None
+        for problem in explain(error, Recipe, places, moved):
+            if where and not places.overridden(problem.place):
+                here = replace(problem, what=f"with {where}: {problem.what}")
+            else:
+                here = problem
+            if not {problem, here} & set(problems):
+                problems.append(here)
+        return None
+
+
+def _varied(plain: dict[str, Any], variant: study.Variant, places: Places, problems: list[Problem]) -> Recipe | None:
+    """Return the recipe with a variant's changes; what is wrong with them is reported where they are written."""
+    values, there, sound = copy.deepcopy(plain), places.copy(), True
+    for change in variant.changes:
+        if change.path[0] in study.COMMON:
+            continue  # which is a fault of the study
+        name = ".".join(change.written)
+        place = places.of(change.written)
+        place = name if place == places.file else place
+        try:
+            write(values, change.path, copy.deepcopy(change.value), Recipe, "{}: …")
+        except ValueError as error:
+            what, _, fix = str(error).partition(" → ")
+            problem, sound = Problem(place, f"{'.'.join(change.path)}: {what}", fix), False
+            problems += [problem] if problem not in problems else []
+        there.override(change.path, place)
+    return _checked(values, there, problems, variant.name) if sound else None
+
+
+def _study(recipe: Recipe, variants: list[tuple[study.Variant, Recipe]], places: Places) -> Recipe:
+    """Return a recipe that knows its variants, spelled out so that a copy with all defaults stands for the same."""
+    first = variants[0][1]
+    dumps = {variant.name: each.model_dump(mode="json", exclude=set(study.KEYS)) for variant, each in variants}
+    base = dumps[variants[0][0].name]
+    ablations = {name: study.differences(base, dumps[name]) for name in recipe.ablations}
+    if idle := [name for name, changes in ablations.items() if not changes]:
+        what, fix = "the recipe has these values already", "change others, or leave it out"
+        problems = [Problem(places.of(("ablations", name)), f"ablations.{name}: {what}", fix) for name in idle]
+        raise RecipeError(places.file, problems)
+    factors: dict[str, dict[str, Changes]] = {}
+    usual = variants[0][0].levels
+    for variant, _ in variants:
+        for factor, level in variant.levels.items():
+            if {**usual, factor: level} == variant.levels:
+                factors.setdefault(factor, {})[level] = study.differences(base, dumps[variant.name])
+    seeds = {"seed": recipe.seeds[0]} if recipe.seeds else {}
+    whole = first.model_copy(update={"seeds": recipe.seeds, "ablations": ablations, "factors": factors, **seeds})
+    if recipe.ablations or recipe.factors:
+        whole._variants = tuple(variants)
+    return whole
 
 
 def _apply(values: dict[str, Any], places: Places, change: str) -> None:
@@ -316,38 +449,8 @@ def _apply(values: dict[str, Any], places: Places, change: str) -> None:
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
         raise UserError(f'--set "{change}": not key=value → write, for instance, --set training.lr=3e-5')
-    target: Any = values
-    for depth, part in enumerate(path[:-1], 1):
-        key = _key(target, part, change)
-        target[key] = _spelled_out(target[key] if isinstance(target, list) else target.get(key), path[:depth])
-        target = target[key]
-        if not isinstance(target, (dict, list)):
-            name = ".".join(path[:depth])
-            raise UserError(f'--set "{change}": {name} is {shown(target)}, which has no keys → write --set {name}=…')
-    target[_key(target, path[-1], change)] = read_yaml_value(text, f'--set "{change}"')
-    places.override(path, f"--set {change}")
-
-
-def _key(target: Any, part: str, change: str) -> Any:
-    """Return a mapping's key, or a place in a list, which counts from 0."""
-    if not isinstance(target, list):
-        return part
-    if not part.isdigit() or int(part) >= len(target):
-        count = f"there are {len(target)}" if len(target) != 1 else "there is 1"
-        raise UserError(f'--set "{change}": "{part}" is no place in the list → write 0 for the first; {count}')
-    return int(part)
-
-
-def _spelled_out(value: Any, path: tuple[str, ...]) -> Any:
-    """Return a value of the recipe as a mapping where it has such a form."""
-    if value is None:
-        return {}
-    if path == ("tasks",) and isinstance(value, (str, list)):
-        return {name: {} for name in as_list(value)}
-    if path == ("teachers",):
-        return as_list(value)
-    section = section_at(Recipe, path)
     try:
-        return section.short(value) if section is not None and issubclass(section, Section) else value
-    except ValueError:  # a short form with a mistake in it, which is about to be written over
-        return {}
+        write(values, path, read_yaml_value(text, f'--set "{change}"'), Recipe, "--set {}=…")
+    except ValueError as error:
+        raise UserError(f'--set "{change}": {error}') from None
+    places.override(path, f"--set {change}")

@@ -15,6 +15,19 @@ from understill.section import Every, Fraction, Names, Positive, Section, Share,
 from understill.tasks import METRICS, Kind, Task
 
 SomeSection = TypeVar("SomeSection", bound=Section)
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def several_seeds(value: Any, first: int = 0) -> Any:
+    """Take a number of seeds, or a list of them."""
+    if isinstance(value, int):
+        if isinstance(value, bool) or not 1 <= value <= 100:
+            raise ValueError(f"{shown(value)} is no number of seeds → write 3, or list them: [0, 1, 2]")
+        return tuple(range(first, first + value))
+    seeds = as_list(value) or ()
+    if isinstance(seeds, (list, tuple)) and len(set(map(str, seeds))) < len(seeds):
+        raise ValueError("a seed is listed twice → list each once")
+    return seeds
 
 
 class DemoData(Section):
@@ -504,7 +517,7 @@ class TeacherSpec(Partial):
     tasks: Names = ()  # all, where none is named
     teaches: Names | None = None  # those of its tasks that it teaches; all, where the recipe does not say
     models: Literal["each", "together"] = "each"
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = ()
+    seeds: tuple[Seed, ...] | Literal["student"] = ()  # of its own, or that of the student, with which it changes
     folds: Annotated[int, Field(ge=2, le=100)] | None = None  # each row is labelled by a model that has not seen it
     grid: dict[str, Any] = Field(default_factory=dict)  # a teacher for each combination; taken apart before
     checkpoint: str | None = None
@@ -525,14 +538,7 @@ class TeacherSpec(Partial):
     @field_validator("seeds", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        if isinstance(value, int):
-            if isinstance(value, bool) or not 1 <= value <= 100:
-                raise ValueError(f"{shown(value)} is no number of seeds → write 3, or list them: [0, 1, 2]")
-            return tuple(range(value))
-        seeds = as_list(value)
-        if isinstance(seeds, (list, tuple)) and len(set(map(str, seeds))) < len(seeds):
-            raise ValueError("a seed is listed twice → list each once")
-        return seeds
+        return value if value == "student" else several_seeds(value)
 
     @field_validator("labels", mode="before")
     @classmethod
@@ -596,7 +602,7 @@ class AugmentSpec(Section):
     ngram: Share = 0.25  # of texts: only one n-gram is kept
     times: Annotated[int, Field(ge=1)] = 20  # for each row; what comes out twice is dropped
     tagger: str = "auto"  # spacy, textblob, package.module:function, or none
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # not the student's: one set serves all its seeds
+    seed: Seed | Literal["student"] = 0  # of its own: one set serves all seeds of the student
     baseline: bool = False  # the baseline is trained on it too
     tasks: dict[str, TaskAugment] = Field(default_factory=dict)
 

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     from understill.estimate import Estimate
     from understill.evaluate.predictor import Answer
     from understill.models.assets import AssetStatus
-    from understill.pipeline import Kept, Plan, Run, Waste
+    from understill.pipeline import Kept, Run, Study, Waste
     from understill.tasks import Task
 
 Scores = Mapping[str, Mapping[str, float]]
 
 #: Seconds between two lines where the output is a file and nothing can be redrawn.
 QUIET = 15.0
-#: The parts that models of the score table play, in its order.
-ROLES = ("model", "baseline", "finetuned baseline", "student", "finetuned")
 
 #: Columns of a table where the output is a file.
 WIDTH = 120
@@ -165,18 +163,7 @@ def counter(what: str) -> Iterator[Callable[[int], None]]:
 
 def show_run(run: Run) -> None:
     """Show what a run came to: the score table, and where everything is."""
-    columns: dict[str, Scores] = {}
-    if run.teachers:
-        columns["teachers"] = run.teachers
-    for role in ROLES:
-        mine = [model for model in run.models if model.role == role]
-        if mine:
-            # One column for each part played: models of one task each stand together in it.
-            name = role if role != "model" else mine[0].name if len(mine) == 1 else "single-task"
-            columns[name] = {place: values for model in mine for place, values in model.scores.items()}
-    # Tasks that only help others on the way have no line.
-    places = {place for scores in columns.values() for place in scores}
-    columns = {"majority": {place: run.majority[place] for place in run.majority if place in places}, **columns}
+    columns = run.columns
     show_scores(columns, run.tasks)
     if run.members:
         _show_models({"majority": columns["majority"], **run.members, **columns}, run.tasks)
@@ -284,33 +271,42 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def show_plan(plan: Plan, times: Mapping[str, Estimate] | None = None) -> None:
+def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:
     """Show what would run, what is there already, and, where it was measured, about how long the rest takes."""
-    show_data(plan.loaded, 0)
+    # Where runs read other splits of a task, those of the one that reads most are shown.
+    loaded: dict[str, LoadedTask] = {}
+    for name, task in ((name, task) for _, plan in study.cells for name, task in plan.loaded.items()):
+        loaded[name] = max(loaded.get(name, task), task, key=lambda each: len(each.splits))
+    show_data(loaded, 0)
     table = _table("models", "model", "tasks", *(("steps", "about") if times is not None else ()), "state", "folder")
-    for model in plan.models:
-        time_of = (times or {}).get(model.name)
+    # The models of one run under all names that they have there, those of several once each.
+    alone = len(study.cells) == 1
+    for wanted in study.wanted if alone else study.models:
+        model, name = wanted.model, wanted.model.name if alone else wanted.title
+        time_of = (times or {}).get(name)
         state = "done" if model.done else "goes on from a checkpoint" if model.started else "to be trained"
         timed = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
         tasks = ", ".join(task.name for task in model.tasks)
-        table.add_row(model.name, tasks, *(timed if times is not None else ()), state, model.folder.name)
+        table.add_row(name, tasks, *(timed if times is not None else ()), state, model.folder.name)
     out.print(table)
-    if plan.targets:
+    if study.targets:
         table = _table("soft targets", "task", "split", "teachers", "state", "folder")
-        for targets in plan.targets:
+        for targets in study.targets:
             names = ", ".join(dict.fromkeys(teacher.name for teacher in targets.teachers))
             table.add_row(
                 targets.task, targets.split, names, "done" if targets.done else "to be written", targets.folder.name
             )
         out.print(table)
-    if plan.candidates:
+    if not alone:
+        say(f"{len(study.cells)} runs: {_counted(study)}; what they have in common is made once")
+    if candidates := study.plan.candidates:
         say(
-            f"which of the {len(plan.candidates)} candidates teach is known when they are trained; "
+            f"which of the {len(candidates)} candidates teach is known when they are trained; "
             "here the first ones stand in for them"
         )
     if times is None:
-        every = len({model.folder for model in plan.models})
-        say(f"nothing was run; {len(plan.missing)} of {every} models are to be trained")
+        missing = [wanted for wanted in study.models if not wanted.model.done]
+        say(f"nothing was run; {len(missing)} of {len(study.models)} models are to be trained")
         return
     total = sum(each.seconds for each in times.values())
     say(
@@ -318,6 +314,13 @@ def show_plan(plan: Plan, times: Mapping[str, Estimate] | None = None) -> None:
         if times
         else "nothing is left to train"
     )
+
+
+def _counted(study: Study) -> str:
+    """Say what the runs of a study differ in."""
+    variants, seeds = ({getattr(cell, part) for cell, _ in study.cells} for part in ("variant", "seed"))
+    parts = {"variant": len(variants), "seed": len(seeds)}
+    return " × ".join(f"{count} {part}s" for part, count in parts.items() if count > 1)
 
 
 def show_data(loaded: Mapping[str, LoadedTask], examples: int) -> None:
@@ -391,6 +394,8 @@ def show_runs(runs: Sequence[Kept]) -> None:
         models = run.facts.get("models", {})
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
         state = "done" if run.state == "done" else "not finished"
+        if len(runs_of := run.facts.get("cells", ())) > 1:
+            state += f", {len(runs_of)} runs"
         table.add_row(run.name, when, state, str(len(models)), _means(models), _bytes(run.bytes))
     out.print(table)
 
@@ -402,8 +407,8 @@ def _means(models: Mapping[str, Any]) -> str:
         for place, values in model["scores"].items():
             if place.endswith("/dev") and next(iter(values)) != "mse":
                 by_role.setdefault(model["role"], []).append(100 * next(iter(values.values())))
-    shown = {role: by_role[role] for role in ROLES if role in by_role}
-    return ", ".join(f"{role} {sum(values) / len(values):.1f}" for role, values in shown.items())
+    by_role.pop("teacher", None)
+    return ", ".join(f"{role} {sum(values) / len(values):.1f}" for role, values in by_role.items())
 
 
 def show_waste(waste: Sequence[Waste], removed: bool) -> None:

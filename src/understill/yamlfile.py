@@ -80,6 +80,16 @@ class Places:
         """Remember that a value was given on the command line."""
         self._overrides[path] = place
 
+    def overridden(self, place: str) -> bool:
+        """Tell whether a place is that of a value that was given elsewhere."""
+        return place in self._overrides.values()
+
+    def copy(self) -> Places:
+        """Return places to which more can be added."""
+        other = Places(self.file, self._lines)
+        other._overrides = dict(self._overrides)
+        return other
+
     def of(self, path: tuple[Any, ...]) -> str:
         """Return the place of a value, or of the nearest part of the file around it."""
         names = tuple(str(part) for part in path)

@@ -104,6 +104,12 @@ def _collecting(problems: list[Problem]) -> Iterator[None]:
         problems.append(error.problem)
 
 
+def decisive(recipe: Recipe) -> str:
+    """Return all that decides what the data of a recipe is; recipes with the same have the same data."""
+    unlabelled = recipe.student.unlabelled if recipe.teachers else 0
+    return f"{recipe.model_dump_json(include={'data', 'tasks'})} {unlabelled} {recipe.roots()}"
+
+
 def resolve(recipe: Recipe) -> list[Plan]:
     """Find out what every task of the recipe is and where its rows are; all problems are raised together."""
     bad = BadRows()

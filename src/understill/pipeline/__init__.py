@@ -1,33 +1,40 @@
 """The pipeline: stages that read files and write a folder named by the fingerprint of what went in."""
 
 from understill.models.folder import find_model
+from understill.pipeline.concluding import Findings, conclude
 from understill.pipeline.examining import open_teacher
 from understill.pipeline.keeping import Kept, Waste, clean, list_runs
-from understill.pipeline.plan import ModelPlan, Plan, Start, TargetsPlan, max_length, parts_of
-from understill.pipeline.planning import make_plan, pick_models, read_data
-from understill.pipeline.running import Run, run, train_some
+from understill.pipeline.outcome import Run
+from understill.pipeline.plan import ModelPlan, Plan, Start, Study, TargetsPlan, Wanted, max_length, parts_of
+from understill.pipeline.planning import make_plan, make_study, pick_models, read_data
+from understill.pipeline.running import run, run_study, train_some
 from understill.pipeline.scoring import evaluate, load_predictor
 from understill.pipeline.teaching import TrainedModel, teach
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.wording import make_words
 
 __all__ = [
+    "Findings",
     "Kept",
     "ModelPlan",
     "Plan",
     "Run",
     "Start",
+    "Study",
     "TargetsPlan",
     "Tokeniser",
     "TrainedModel",
+    "Wanted",
     "Waste",
     "clean",
+    "conclude",
     "evaluate",
     "find_model",
     "list_runs",
     "load_predictor",
     "make_batches",
     "make_plan",
+    "make_study",
     "make_words",
     "max_length",
     "open_teacher",
@@ -35,6 +42,7 @@ __all__ = [
     "pick_models",
     "read_data",
     "run",
+    "run_study",
     "teach",
     "train_some",
 ]

@@ -57,8 +57,10 @@ class Teachers:
         settings = self.recipe.settings(spec)
         groups = {"": keys} if spec.models == "together" else {f"-{key}": [key] for key in keys}
         self.trained[str(spec.name)] = []
-        for seed in spec.seeds or (0,):  # not the student's: one set of teachers serves all its seeds
-            name = f"{spec.name}-seed{seed}" if len(spec.seeds) > 1 else str(spec.name)
+        # Where the recipe does not say, not the student's: one set of teachers serves all its seeds.
+        seeds = (self.recipe.seed,) if spec.seeds == "student" else spec.seeds or (0,)
+        for seed in seeds:
+            name = f"{spec.name}-seed{seed}" if len(seeds) > 1 else str(spec.name)
             start = self.drafts.start(settings, self.trained)
             models = {
                 tuple(group): tuple(self._fold_models(f"{name}{suffix}", group, settings, start, seed, spec.folds))

@@ -40,9 +40,10 @@ def augment_tasks(
         raise UserError("student.augment: ranking tasks are not augmented, and there are no others → leave it out")
     if rankings:
         log.warning("ranking tasks are not augmented; the student learns %s as it is", ", ".join(rankings))
+    seed = recipe.seed if spec.seed == "student" else spec.seed
     for name in wanted:
         if name not in rankings:
-            rules = Rules(spec.mask, spec.pos if tagger else 0.0, spec.ngram, spec.times_of(name), spec.seed)
+            rules = Rules(spec.mask, spec.pos if tagger else 0.0, spec.ngram, spec.times_of(name), seed)
             data = _augment(recipe, loaded[name].splits["train"], rules, tagger, watch)
             tasks[name] = replace(loaded[name], splits={**loaded[name].splits, "augmented": data})
     return tasks

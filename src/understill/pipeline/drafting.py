@@ -7,7 +7,7 @@ from typing import Any
 
 from understill.data.load import LoadedTask
 from understill.errors import UserError
-from understill.models.encoder import check_layers, check_lengths, identity
+from understill.models.encoder import check_layers, check_lengths
 from understill.pipeline.plan import Fold, Lessons, ModelPlan, Role, Start, WordSource, max_length
 from understill.pipeline.wording import plan_words
 from understill.recipe import Recipe, fingerprint
@@ -31,11 +31,12 @@ class Drafts:
         recipe: Recipe,
         loaded: Mapping[str, LoadedTask],
         encoders: Mapping[EncoderSpec, str],
+        identities: Mapping[str, Mapping[str, str]],
         sources: Mapping[WordsSpec, WordSource],
     ) -> None:
-        self.recipe, self.loaded, self.encoders, self.sources = recipe, loaded, encoders, sources
+        self.recipe, self.loaded, self.sources = recipe, loaded, sources
+        self.encoders, self.identities = encoders, identities  # where each encoder lies, and what lies there
         self.artifacts = recipe.output.path / "artifacts"
-        self.identities = {place: identity(place) for place in dict.fromkeys(encoders.values())}
 
     def start(self, settings: Settings, trained: Mapping[str, Sequence[ModelPlan]]) -> Start:
         """Say where an encoder comes from: a pretrained one, a network of our own, or a teacher of this recipe."""

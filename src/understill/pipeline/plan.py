@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from understill.data.groups import units_in
 from understill.data.load import LoadedTask
 from understill.data.sampling import Part, shares
 from understill.data.taskdata import TaskData
 from understill.evaluate.metrics import primary
-from understill.recipe import Recipe
+from understill.recipe import Cell, Recipe
 from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training, WordsSpec
 from understill.targets.store import MANIFEST
 from understill.tasks import Task
@@ -191,10 +191,78 @@ class Plan:
         """The teachers that are not trained here."""
         return tuple(teacher for lessons in self.lessons for teacher in lessons.teachers if not teacher.models)
 
+
+class Wanted(NamedTuple):
+    """A model that is to be there, and what it is called among those of all runs."""
+
+    plan: Plan
+    model: ModelPlan
+    title: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a recipe comes to that may stand for several runs; they share what has the same fingerprint."""
+
+    recipe: Recipe
+    cells: tuple[tuple[Cell, Plan], ...]  # the recipe as it is, with its first seed, comes first
+
     @property
-    def missing(self) -> tuple[ModelPlan, ...]:
-        """The models that are still to be trained, once each: two of a recipe may be the same."""
-        return tuple({model.folder: model for model in self.models if not model.done}.values())
+    def plan(self) -> Plan:
+        """The plan of the recipe as it is."""
+        return self.cells[0][1]
+
+    @property
+    def wanted(self) -> tuple[Wanted, ...]:
+        """Every model of every run, in the order of training; one that several runs have is called the same in all."""
+        titles = self._titles()
+        return tuple(Wanted(plan, model, titles[model.folder]) for _, plan in self.cells for model in plan.models)
+
+    @property
+    def models(self) -> tuple[Wanted, ...]:
+        """Every model, once: runs may have the same, and so may one run."""
+        return once_each(self.wanted)
+
+    @property
+    def candidates(self) -> tuple[Wanted, ...]:
+        """Those to be trained before it is known which of them go on to teach."""
+        titles = self._titles()
+        return tuple(Wanted(plan, model, titles[model.folder]) for _, plan in self.cells for model in plan.candidates)
+
+    @property
+    def targets(self) -> tuple[TargetsPlan, ...]:
+        """Every table of soft targets, once."""
+        return tuple({targets.folder: targets for _, plan in self.cells for targets in plan.targets}.values())
+
+    @property
+    def outsiders(self) -> tuple[tuple[Plan, TeacherPlan], ...]:
+        """The teachers that are not trained here, once each."""
+        found = {each.verdict: (plan, each) for _, plan in self.cells for each in plan.outsiders}
+        return tuple(found.values())
+
+    def again(self) -> Study:
+        """Lay the same out as things stand now."""
+        return Study(self.recipe, tuple((cell, plan.again()) for cell, plan in self.cells))
+
+    def _titles(self) -> dict[Path, str]:
+        """Call a model that all runs have by its name, and any other after the first run that has it."""
+        homes: dict[Path, dict[str, str]] = {}
+        for cell, plan in self.cells:
+            for model in plan.models:
+                homes.setdefault(model.folder, {})[cell.name] = model.name
+        titles = {}
+        for folder, names in homes.items():
+            first, name = next(iter(names.items()))
+            titles[folder] = name if len(names) == len(self.cells) else f"{first}/{name}"
+        return titles
+
+
+def once_each(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
+    """Return models without those that are there already."""
+    found: dict[Path, Wanted] = {}
+    for each in wanted:
+        found.setdefault(each.model.folder, each)
+    return tuple(found.values())
 
 
 def cache_folder(recipe: Recipe) -> Path:

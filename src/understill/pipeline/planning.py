@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from errno import EEXIST, ENOTDIR
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
-from understill.data.load import LoadedTask, load_tasks, read_tasks
+from understill.data.load import LoadedTask, decisive, load_tasks, read_tasks
 from understill.data.load import resolve as resolve_tasks
+from understill.data.normal import Plan as TaskPlan
 from understill.data.read import find_files
+from understill.data.tagging import Tagger
 from understill.data.vectors import vector_size
 from understill.disk import file_digest
 from understill.errors import Collector, UserError, nearest
@@ -21,13 +25,15 @@ from understill.models.encoder import check_layers, check_lengths, identity, res
 from understill.pipeline.augmenting import augment_tasks, tagger_of
 from understill.pipeline.drafting import Drafts, own_names
 from understill.pipeline.layout import Layout
-from understill.pipeline.plan import ModelPlan, Plan, WordSource, cache_folder
+from understill.pipeline.plan import ModelPlan, Plan, Study, Wanted, WordSource, cache_folder, once_each
 from understill.recipe import Recipe
 from understill.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
 from understill.targets.checkpoint import checkpoint_digest, locate
 from understill.targets.predictions import predictions_digest
 from understill.tasks import Task
 from understill.train.device import check_trackers, pick_device, pick_precision
+
+Found = TypeVar("Found")
 
 
 def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
@@ -37,44 +43,120 @@ def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
 
 
 def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
-    """Check what is quickly checked, all of it at once, then read all data, and say what is to be done."""
-    found = Collector()
+    """Say what is to be done for a recipe as it is."""
+    return make_study(recipe, watch).plan
+
+
+def make_study(recipe: Recipe, watch: Watch = silent) -> Study:
+    """Check what is quickly checked, in all runs and at once, then read all data, and say what is to be done."""
+    found, grounds, cells = Collector(), Grounds(watch), recipe.cells
     with found:
         writable(recipe.output.path)
     with found:
         check_trackers(recipe.output.trackers)
-    for name in own_names(recipe):
-        if name in (*ASSETS, *NETWORKS) or (recipe.find(name) / "config.json").exists():
-            with found:
-                raise UserError(f'teacher {name}: there is an encoder "{name}" already → choose another name')
-    found_encoders: dict[EncoderSpec, str] = {}
-    sources: dict[WordsSpec, WordSource] = {}
-    for settings in _all_settings(recipe):
-        with found:
-            pick_precision(settings.training.precision, pick_device(recipe.machine))
-        pretrained = not settings.encoder.own and settings.encoder.name not in own_names(recipe)
-        if pretrained and settings.encoder not in found_encoders:
-            with found:
-                found_encoders[settings.encoder] = find_encoder(recipe, settings.encoder)
-    for words in {settings.encoder.words: None for settings in _all_settings(recipe) if settings.encoder.own}:
-        with found:
-            sources[words] = _find_words(recipe, words)
-    outside: dict[str, tuple[str, str]] = {}
-    for teacher in recipe.teachers:
-        if not teacher.trained:
-            with found:
-                outside[str(teacher.name)] = _find_teacher(recipe, teacher)
-    with found:
-        tasks = resolve_tasks(recipe)
-    with found:
-        tagger = tagger_of(recipe)
+    surveys = [grounds.survey(cell.recipe, found) for cell in cells]
     found.raise_if_any()
-    skip = recipe.data.on_bad_row == "skip"
-    loaded = read_tasks(tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
-    # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
-    loaded = {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
-    loaded = augment_tasks(recipe, loaded, tagger, watch)
-    return _lay_out(Drafts(recipe, loaded, found_encoders, sources), outside)
+    loaded = [grounds.data(survey) for survey in surveys]
+    plans: list[Plan] = []
+    for cell, survey, data in zip(cells, surveys, loaded, strict=True):
+        with found, _naming(cell.variant if plans else ""):
+            plans.append(_lay_out(grounds.drafts(survey, data), survey.outside))
+        if not plans:
+            break  # what is wrong with the recipe as it is would be found in every other run
+    found.raise_if_any()
+    return Study(recipe, tuple(zip(cells, plans, strict=True)))
+
+
+@contextmanager
+def _naming(variant: str) -> Iterator[None]:
+    """Say which variant it is that cannot be done."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"with {variant}: {error}") if variant else error from None
+
+
+@dataclass
+class Survey:
+    """What a recipe needs, and where it lies."""
+
+    recipe: Recipe
+    encoders: dict[EncoderSpec, str] = field(default_factory=dict)
+    sources: dict[WordsSpec, WordSource] = field(default_factory=dict)
+    outside: dict[str, tuple[str, str]] = field(default_factory=dict)
+    tasks: Sequence[TaskPlan] = ()
+    tagger: Tagger | None = None
+
+
+class Grounds:
+    """What plans stand on: data and the digests of files, each read once however many plans there are."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self._known: dict[Any, Any] = {}
+
+    def _once(self, make: Callable[..., Found], *given: Any, key: Any = None) -> Found:
+        """Return what a function makes, as it was made before for the same key."""
+        key = make.__name__, given if key is None else key
+        if key not in self._known:
+            self._known[key] = make(*given)
+        found: Found = self._known[key]
+        return found
+
+    def survey(self, recipe: Recipe, found: Collector) -> Survey:
+        """Find what a recipe needs, and what is wrong with it as far as that is quickly seen."""
+        survey = Survey(recipe)
+        lengths = tuple((name, task.max_length) for name, task in recipe.tasks.items())
+        for name in own_names(recipe):
+            if name in (*ASSETS, *NETWORKS) or (recipe.find(name) / "config.json").exists():
+                with found:
+                    raise UserError(f'teacher {name}: there is an encoder "{name}" already → choose another name')
+        for settings in _all_settings(recipe):
+            with found:
+                pick_precision(settings.training.precision, pick_device(recipe.machine))
+            spec = settings.encoder
+            if not spec.own and spec.name not in own_names(recipe):
+                with found:
+                    survey.encoders[spec] = self._once(find_encoder, recipe, spec, key=(spec, lengths))
+            elif spec.own:
+                with found:
+                    survey.sources[spec.words] = self._once(_find_words, recipe, spec.words, key=spec.words)
+        for teacher in recipe.teachers:
+            if not teacher.trained:
+                with found:
+                    place = self._once(_find_teacher, recipe, teacher, key=teacher.model_dump_json())
+                    survey.outside[str(teacher.name)] = place
+        with found:
+            survey.tasks = self._once(resolve_tasks, recipe, key=decisive(recipe))
+        with found:
+            survey.tagger = tagger_of(recipe)
+        return survey
+
+    def data(self, survey: Survey) -> dict[str, LoadedTask]:
+        """Return a recipe's tasks with all their rows, augmented ones included."""
+        recipe = survey.recipe
+        key = decisive(recipe)
+        loaded = self._once(self._read, survey, key=key)
+        student = recipe.student
+        seed = recipe.seed if student.augment and student.augment.seed == "student" else 0
+        augment = student.augment.model_dump_json() if student.augment else None
+        return self._once(
+            augment_tasks, recipe, loaded, survey.tagger, self.watch, key=(key, augment, student.tasks, seed)
+        )
+
+    def _read(self, survey: Survey) -> dict[str, LoadedTask]:
+        recipe = survey.recipe
+        skip = recipe.data.on_bad_row == "skip"
+        loaded = read_tasks(
+            survey.tasks, skip, cache_folder(recipe), lambda what, rows: self.watch(Reading(what, rows))
+        )
+        # A diagnostic set's labels are in the order of the head that answers it, also where that is the user's own.
+        return {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
+
+    def drafts(self, survey: Survey, loaded: Mapping[str, LoadedTask]) -> Drafts:
+        """Return what the models of a recipe are drafted from."""
+        identities = {place: self._once(identity, place) for place in survey.encoders.values()}
+        return Drafts(survey.recipe, loaded, survey.encoders, identities, survey.sources)
 
 
 def _lay_out(drafts: Drafts, outside: Mapping[str, tuple[str, str]]) -> Plan:
@@ -157,6 +239,21 @@ def pick_models(plan: Plan, names: tuple[str, ...]) -> tuple[ModelPlan, ...]:
         if model is None:
             raise UserError(f'this recipe trains no model "{name}"; {nearest(name, known)}')
     return tuple(known[name] for name in names) if names else plan.models
+
+
+def pick_wanted(study: Study, names: tuple[str, ...]) -> tuple[Wanted, ...]:
+    """Return the models of a study with these names, in all its runs or, as in `seed1/student`, in one; or all."""
+    runs = {cell.name: plan for cell, plan in study.cells}
+    chosen = []
+    for name in names:
+        run, slash, model = name.rpartition("/")
+        if slash and run not in runs:
+            raise UserError(f'this recipe has no run "{run}"; {nearest(run, runs)}')
+        for plan in [runs[run]] if slash else runs.values():
+            (found,) = pick_models(plan, (model,))
+            chosen.append(next(each for each in study.wanted if each.model is found))
+    wanted = tuple(chosen) if names else study.wanted
+    return wanted if len(runs) == 1 else once_each(wanted)
 
 
 def writable(folder: Path) -> None:

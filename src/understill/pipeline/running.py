@@ -2,77 +2,85 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import logging
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from understill.disk import write_json
 from understill.events import Chosen, Watch, silent
+from understill.pipeline.concluding import conclude
 from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
 from understill.pipeline.locking import at_work
-from understill.pipeline.plan import Plan
-from understill.pipeline.planning import make_plan, pick_models
+from understill.pipeline.outcome import Run
+from understill.pipeline.plan import Plan, Study
+from understill.pipeline.planning import make_study, pick_wanted
 from understill.pipeline.scoring import majority_scores
-from understill.pipeline.teaching import TrainedModel, teach
+from understill.pipeline.teaching import TrainedModel, teach_all
 from understill.recipe import Recipe
-from understill.tasks import Task
 from understill.train.fit import Scores
 
 log = logging.getLogger(__name__)
 
 RECORD = "run.json"
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a run has come to."""
-
-    folder: Path
-    models: tuple[TrainedModel, ...]
-    majority: Scores
-    teachers: Scores  # of each task's teachers together; empty without teachers
-    members: Mapping[str, Scores]  # of each by itself, where a task has several
-    tasks: Mapping[str, Task]
-    aid: str = "teachers"  # what the baseline does without
+#: The folder of a run folder that holds the other runs of its study.
+CELLS = "cells"
 
 
 def run(recipe: Recipe, watch: Watch = silent) -> Run:
-    """Do everything a recipe asks for, reusing what is there already."""
-    plan = make_plan(recipe, watch)
+    """Do everything a recipe asks for, reusing what is there already, and return the run of the recipe as it is."""
+    return run_study(recipe, watch)[0]
+
+
+def run_study(recipe: Recipe, watch: Watch = silent) -> tuple[Run, ...]:
+    """Do everything a recipe asks for, and return all runs that it stands for, that of the recipe as it is first."""
+    study = make_study(recipe, watch)
     with at_work(recipe.output.path):
-        record = _begin(plan)
-        examine_outsiders(plan, watch)
-        if plan.candidates:
-            plan = _settle(plan, watch)
-            record = _begin(plan)
-        trained = tuple(teach(plan, plan.models, watch))
-        return _finish(plan, record, trained, watch)
+        record = _begin(study)
+        for _, plan in study.cells:
+            examine_outsiders(plan, watch)
+        if study.candidates:
+            study = _settle(study, watch)
+            record = _begin(study)
+        trained = teach_all(study.wanted, watch)
+        return _finish(study, record, trained, watch)
 
 
-def train_some(plan: Plan, names: tuple[str, ...], watch: Watch = silent) -> list[TrainedModel]:
-    """Train some models of a plan with what they need, or all, as a run that is not finished."""
-    models = pick_models(plan, names)
-    with at_work(plan.recipe.output.path):
-        if _recorded(plan.recipe.output.path / plan.recipe.name / RECORD) != _uses(plan):
-            _begin(plan)
-        if plan.candidates and any(model.awaits_choice for model in models):
-            plan = _settle(plan, watch)
-            models = pick_models(plan, names)
-            _begin(plan)
-        return teach(plan, models, watch)
+def train_some(study: Study, names: tuple[str, ...], watch: Watch = silent) -> list[TrainedModel]:
+    """Train some models of a study with what they need, or all, as a run that is not finished."""
+    wanted = pick_wanted(study, names)
+    with at_work(study.recipe.output.path):
+        if _recorded(study.recipe.output.path / study.recipe.name / RECORD) != _uses(study):
+            _begin(study)
+        if study.candidates and any(each.model.awaits_choice for each in wanted):
+            study = _settle(study, watch)
+            wanted = pick_wanted(study, names)
+            _begin(study)
+        trained = teach_all(wanted, watch)
+    if len(study.cells) == 1:
+        return trained
+    return [replace(model, name=each.title) for model, each in zip(trained, wanted, strict=True)]
 
 
-def _settle(plan: Plan, watch: Watch) -> Plan:
-    """Train the candidates, and return the plan with the best of them as teachers."""
-    teach(plan, plan.candidates, watch)
-    settled = plan.again()
-    chosen = dict.fromkeys(teacher.name for lessons in settled.lessons for teacher in lessons.teachers)
-    watch(Chosen(tuple(chosen), len(plan.candidates)))
+def _settle(study: Study, watch: Watch) -> Study:
+    """Train the candidates of all runs, and return the study with the best of them as teachers."""
+    teach_all(study.candidates, watch)
+    settled = study.again()
+    for chosen, among in dict.fromkeys(
+        (
+            tuple(dict.fromkeys(teacher.name for lessons in after.lessons for teacher in lessons.teachers)),
+            len(before.candidates),
+        )
+        for (_, before), (_, after) in zip(study.cells, settled.cells, strict=True)
+        if before.candidates
+    ):
+        watch(Chosen(chosen, among))
     return settled
 
 
@@ -84,28 +92,63 @@ def _recorded(record: Path) -> Any:
         return None
 
 
-def _begin(plan: Plan) -> dict[str, Any]:
+def _begin(study: Study) -> dict[str, Any]:
     """Write the record of a run before anything is made: what a killed run has made is not to be cleaned away."""
-    folder = plan.recipe.output.path / plan.recipe.name
+    folder = study.recipe.output.path / study.recipe.name
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    (folder / "recipe.yaml").write_text(plan.recipe.to_yaml(), encoding="utf-8")
-    record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": _uses(plan)}
+    (folder / "recipe.yaml").write_text(study.recipe.to_yaml(), encoding="utf-8")
+    record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": _uses(study)}
     write_json(folder / RECORD, record)
     return record
 
 
-def _finish(plan: Plan, record: dict[str, Any], trained: tuple[TrainedModel, ...], watch: Watch) -> Run:
+def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel], watch: Watch) -> tuple[Run, ...]:
     """Write down what came out."""
-    folder = plan.recipe.output.path / plan.recipe.name
+    folder = study.recipe.output.path / study.recipe.name
+    rest, runs = iter(trained), []
+    known: dict[Any, tuple[Scores, dict[str, Scores]]] = {}
+    guesses = {id(plan.loaded): plan for _, plan in study.cells}  # runs share their data where it is the same
+    majority = {data: majority_scores(plan) for data, plan in guesses.items()}
+    for number, (cell, plan) in enumerate(study.cells):
+        place = folder if number == 0 else folder / CELLS / cell.name
+        models = tuple(itertools.islice(rest, len(plan.models)))
+        tasks = {name: loaded.task for name, loaded in plan.loaded.items()}
+        teachers, members = _taught(plan, known, watch)
+        runs.append(Run(place, models, majority[id(plan.loaded)], teachers, members, tasks, _aid(plan), cell))
+    _clear(folder / CELLS, {each.folder.name for each in runs[1:]})
+    for each in runs:
+        (each.folder / "models").mkdir(parents=True, exist_ok=True)
+        _point_at_models(each.folder, each.models)
+    facts = [_facts(each, folder) for each in runs]
+    cells = [
+        {"variant": each.cell.variant, "levels": dict(each.cell.levels), "seed": each.cell.seed, **found}
+        for each, found in zip(runs, facts, strict=True)
+        if each.cell
+    ]
+    record |= {"state": "done", "finished": time.time(), **facts[0], "cells": cells}
+    write_json(folder / RECORD, {**record, "findings": conclude(runs).facts()} if len(runs) > 1 else record)
+    return tuple(runs)
+
+
+def _taught(
+    plan: Plan, known: dict[Any, tuple[Scores, dict[str, Scores]]], watch: Watch
+) -> tuple[Scores, dict[str, Scores]]:
+    """Score the teachers of a plan on dev, together and by themselves; runs with the same ones have the same scores."""
     teachers: Scores = {}
     members: dict[str, Scores] = {}
     for lessons in plan.lessons:
-        teachers |= ensemble_scores(plan, lessons, watch)
-        for name, scores in member_scores(plan, lessons, watch).items():
+        key = (*(teacher.verdict for teacher in (*lessons.teachers, *lessons.judged)), lessons.rule.model_dump_json())
+        if key not in known:
+            known[key] = ensemble_scores(plan, lessons, watch), member_scores(plan, lessons, watch)
+        together, alone = known[key]
+        teachers |= together
+        for name, scores in alone.items():
             members.setdefault(name, {}).update(scores)
-    tasks = {name: loaded.task for name, loaded in plan.loaded.items()}
-    done = Run(folder, trained, majority_scores(plan), teachers, members, tasks, _aid(plan))
-    _point_at_models(folder, trained)
+    return teachers, members
+
+
+def _facts(run: Run, folder: Path) -> dict[str, Any]:
+    """Return what is kept of a run, with places as seen from the folder of its study."""
     models = {
         model.name: {
             "role": model.role,
@@ -113,11 +156,9 @@ def _finish(plan: Plan, record: dict[str, Any], trained: tuple[TrainedModel, ...
             "scores": model.scores,
             "seconds": model.seconds,
         }
-        for model in trained
+        for model in run.models
     }
-    record |= {"state": "done", "finished": time.time(), "majority": done.majority}
-    write_json(folder / RECORD, {**record, "teachers": done.teachers, "members": members, "models": models})
-    return done
+    return {"majority": run.majority, "teachers": run.teachers, "members": dict(run.members), "models": models}
 
 
 def _aid(plan: Plan) -> str:
@@ -128,12 +169,28 @@ def _aid(plan: Plan) -> str:
     return " and ".join([*had, *(["augmentation"] if more else [])])
 
 
-def _uses(plan: Plan) -> list[str]:
-    """Name the artefacts that a plan's models and lessons are made of."""
-    verdicts = [teacher.verdict for each in plan.lessons for teacher in (*each.teachers, *each.judged)]
-    made = [data.path.parent for data in plan.augmented]
-    folders = [*(model.folder for model in plan.models), *(table.folder for table in plan.targets), *verdicts, *made]
-    return sorted({folder.name for folder in folders})
+def _uses(study: Study) -> list[str]:
+    """Name the artefacts that the models and lessons of all runs are made of."""
+    return sorted({folder.name for _, plan in study.cells for folder in _made(plan)})
+
+
+def _made(plan: Plan) -> Iterator[Path]:
+    yield from (model.folder for model in plan.models)
+    yield from (table.folder for table in plan.targets)
+    yield from (teacher.verdict for each in plan.lessons for teacher in (*each.teachers, *each.judged))
+    yield from (data.path.parent for data in plan.augmented)
+
+
+def _clear(folder: Path, kept: Collection[str]) -> None:
+    """Forget the runs of an earlier study under this name, which are links to models and nothing else."""
+    for each in folder.iterdir() if folder.is_dir() else ():
+        if each.name not in kept and (each / "models").is_dir():
+            _point_at_models(each, ())
+            with contextlib.suppress(OSError):  # somebody has put something there
+                (each / "models").rmdir()
+                each.rmdir()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _point_at_models(folder: Path, trained: tuple[TrainedModel, ...]) -> None:

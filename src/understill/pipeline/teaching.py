@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, continued, new_model
 from understill.pipeline.labelling import join_targets
 from understill.pipeline.locking import patiently
-from understill.pipeline.plan import ModelPlan, Plan, Role, cache_folder, dev_sets, max_length
+from understill.pipeline.plan import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length, once_each
 from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.wording import make_words
@@ -41,37 +41,45 @@ class TrainedModel:
 
 def teach(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> list[TrainedModel]:
     """Train models of a plan after all that they need, or take them as they are when they are finished already."""
+    return teach_all([Wanted(plan, model, model.name) for model in models], watch)
+
+
+def teach_all(wanted: Sequence[Wanted], watch: Watch = silent) -> list[TrainedModel]:
+    """Train models of any plans, each folder once, after all that they need."""
     done: dict[Path, dict[str, Any]] = {}
-    waiting = list({model.folder: model for model in _with_needs(models)}.values())
-    places = places_on(plan.recipe.machine) if _may_share(plan, waiting) else 1
+    titles = {each.model.folder: each.title for each in wanted}
+    needs = once_each(_with_needs(wanted))
+    waiting = [each._replace(title=titles.get(each.model.folder, each.title)) for each in needs]
+    places = places_on(waiting[0].plan.recipe.machine) if _may_share(waiting) else 1
     if places > 1:
-        needed = {each.folder for model in waiting for each in model.needs}
+        needed = {each.folder for one in waiting for each in one.model.needs}
         # Those that others wait for, and long ones, come first, so that none is left to run alone at the end.
-        waiting.sort(key=lambda model: (model.folder not in needed, -_work(plan, model)))
+        waiting.sort(key=lambda each: (each.model.folder not in needed, -_work(each.plan, each.model)))
 
     def begin() -> Job | None:
-        ready = (model for model in waiting if model.done or all(each.done for each in model.needs))
-        if (model := next(ready, None)) is None:
+        ready = (each for each in waiting if each.model.done or all(need.done for need in each.model.needs))
+        if (one := next(ready, None)) is None:
             return None
-        waiting.remove(model)
-        return Job(_lesson(plan, model, watch, done), places_of(model.settings.training.batch))
+        waiting.remove(one)
+        return Job(_lesson(one, watch, done), places_of(one.model.settings.training.batch))
 
     take_turns(begin, places)
-    return [_trained(model, done[model.folder]) for model in models]
+    return [_trained(each.model, done[each.model.folder]) for each in wanted]
 
 
-def _with_needs(models: Sequence[ModelPlan]) -> Iterator[ModelPlan]:
+def _with_needs(wanted: Iterable[Wanted]) -> Iterator[Wanted]:
     """Name models after those that they need; what a finished one needed is not needed any more."""
-    for model in models:
-        if not model.done:
-            yield from _with_needs(tuple(model.needs))
-        yield model
+    for each in wanted:
+        if not each.model.done:
+            yield from _with_needs(Wanted(each.plan, need, need.name) for need in each.model.needs)
+        yield each
 
 
-def _may_share(plan: Plan, models: Sequence[ModelPlan]) -> bool:
+def _may_share(wanted: Sequence[Wanted]) -> bool:
     """Tell whether models can be trained at once: accelerate has one precision and most trackers one run at a time."""
-    precisions = {model.settings.training.precision for model in models}
-    return len(precisions) == 1 and "fp16" not in precisions and set(plan.recipe.output.trackers) <= {"tensorboard"}
+    precisions = {each.model.settings.training.precision for each in wanted}
+    trackers = {tracker for each in wanted for tracker in each.plan.recipe.output.trackers}
+    return len(precisions) == 1 and "fp16" not in precisions and trackers <= {"tensorboard"}
 
 
 def _work(plan: Plan, model: ModelPlan) -> float:
@@ -87,26 +95,28 @@ def _trained(model: ModelPlan, facts: dict[str, Any]) -> TrainedModel:
     )
 
 
-def _lesson(plan: Plan, model: ModelPlan, watch: Watch, done: dict[Path, dict[str, Any]]) -> Generator[None]:
+def _lesson(wanted: Wanted, watch: Watch, done: dict[Path, dict[str, Any]]) -> Generator[None]:
     """Train one model, step by step, and put its facts among those of what is done."""
-    lock = yield from patiently(model.folder, model.name, watch)
+    plan, model, title = wanted
+    lock = yield from patiently(model.folder, title, watch)
     try:
         if not model.done:
-            watch(Teaching(model.name, "resumed" if model.started else "new"))
-            fitted = yield from _train(plan, model, watch)
+            watch(Teaching(title, "resumed" if model.started else "new"))
+            fitted = yield from _train(wanted, watch)
             _finish(plan, model, fitted, watch)
         else:
-            watch(Teaching(model.name, "done"))
+            watch(Teaching(title, "done"))
         shutil.rmtree(model.folder / "work", ignore_errors=True)
         facts = _scored(plan, model, watch)
     finally:
         lock.release()
-    watch(Scored(model.name, facts["scores"]))
+    watch(Scored(title, facts["scores"]))
     done[model.folder] = facts
 
 
-def _train(plan: Plan, model: ModelPlan, watch: Watch) -> Generator[None, None, Fitted]:
+def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, Fitted]:
     """Train a model, or go on training it, and save its folder."""
+    plan, model, title = wanted
     recipe, settings, lessons = plan.recipe, model.settings, model.lessons
     joined = join_targets(plan, lessons, watch) if lessons else {}
     if model.start.words:
@@ -133,7 +143,7 @@ def _train(plan: Plan, model: ModelPlan, watch: Watch) -> Generator[None, None, 
             yield
             continue
         accelerator.log(_numbers(event), step=event.step)
-        watch(Turn(model.name))
+        watch(Turn(title))
         watch(event)
         if isinstance(event, Fitted):
             fitted = event

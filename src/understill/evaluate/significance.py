@@ -1,0 +1,233 @@
+"""Significance: what a handful of seeds, or of right and wrong answers, lets one say about a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+
+#: How sure every interval is.
+LEVEL = 0.95
+
+#: The p-value below which each star stands, as in the table of results of BAM.
+STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
+
+#: Up to so many orders of the seeds, a permutation test looks at all of them; beyond, at so many drawn ones.
+ORDERS = 20_000
+
+#: From so many rows on which exactly one of two models is right, McNemar's test takes the chi-square distribution.
+DISCORDANT = 25
+
+
+class Interval(NamedTuple):
+    """Where a value lies, with `LEVEL` confidence."""
+
+    low: float
+    high: float
+
+
+class Summary(NamedTuple):
+    """What several seeds came to."""
+
+    values: tuple[float, ...]
+    median: float
+    mean: float
+    spread: float  # the sample standard deviation; 0 for one value
+    interval: Interval | None  # of the mean, by Student's t; None for one value
+
+
+class Difference(NamedTuple):
+    """How far apart two sides are, and how sure that is; None is what cannot be told."""
+
+    delta: float
+    interval: Interval | None
+    p: float | None  # two-sided
+    effect: float | None  # a size without unit; which one, `test` and the function say
+    test: str
+
+
+def stars(p: float | None) -> str:
+    """Return the stars of a p-value, three at most."""
+    return next((mark for below, mark in STARS if p is not None and p < below), "")
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """Correct p-values for their number by Holm's steps; those that are None are not counted and stay None."""
+    order = sorted((p, place) for place, p in enumerate(ps) if p is not None)
+    corrected: list[float | None] = [None] * len(ps)
+    highest = 0.0
+    for done, (p, place) in enumerate(order):
+        highest = max(highest, min(1.0, p * (len(order) - done)))
+        corrected[place] = highest
+    return corrected
+
+
+# Seeds ----------------------------------------------------------------------------------------------------------------
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Return median, mean, spread and interval of one score over seeds."""
+    found = np.asarray(values, dtype=np.float64)
+    if not len(found):
+        raise ValueError("there is nothing to summarise")
+    mean = float(found.mean())
+    spread, interval = 0.0, None
+    if len(found) > 1:
+        spread = float(found.std(ddof=1))
+        interval = _t_interval(mean, spread / len(found) ** 0.5, len(found) - 1)
+    return Summary(tuple(found.tolist()), float(np.median(found)), mean, spread, interval)
+
+
+def compare_seeds(ones: Sequence[float], others: Sequence[float]) -> Difference:
+    """Compare two models by the scores of their seeds, which are not paired: ones minus others.
+
+    The p-value is that of Mann and Whitney's U, exact with and without ties as far as `ORDERS` goes, the interval
+    Welch's, the effect Cliff's delta: how much more often a seed of the ones wins than loses.
+    """
+    one, other = _two_sides(ones, others)
+    p = None
+    if min(len(one), len(other)) > 1:
+        tied = len(np.unique(np.concatenate([one, other]))) < len(one) + len(other)
+        # scipy's exact distribution knows of no ties; all orders of the seeds give it for tied ones too.
+        method = stats.PermutationMethod(n_resamples=ORDERS, rng=np.random.default_rng(0)) if tied else "exact"
+        p = float(stats.mannwhitneyu(one, other, method=method).pvalue)
+    return Difference(_delta(one, other), _welch(one, other), p, _cliff(one, other), "Mann-Whitney U over seeds")
+
+
+def permute_seeds(ones: Sequence[float], others: Sequence[float]) -> Difference:
+    """Compare two models as `compare_seeds` does, with the p-value of a permutation test of the means."""
+    one, other = _two_sides(ones, others)
+    p = None
+    if min(len(one), len(other)) > 1:
+        result = stats.permutation_test(
+            (one, other),
+            lambda a, b, axis: a.mean(axis=axis) - b.mean(axis=axis),
+            n_resamples=ORDERS,
+            vectorized=True,
+            rng=np.random.default_rng(0),
+        )
+        p = float(result.pvalue)
+    return Difference(_delta(one, other), _welch(one, other), p, _cliff(one, other), "permutation of seeds")
+
+
+def _two_sides(ones: Sequence[float], others: Sequence[float]) -> tuple[Array, Array]:
+    if not len(ones) or not len(others):
+        raise ValueError("both sides need a value")
+    return np.asarray(ones, dtype=np.float64), np.asarray(others, dtype=np.float64)
+
+
+def _delta(one: Array, other: Array) -> float:
+    return float(one.mean() - other.mean())
+
+
+def _cliff(one: Array, other: Array) -> float:
+    return float(np.sign(one[:, None] - other).mean())
+
+
+def _welch(one: Array, other: Array) -> Interval | None:
+    """Return Welch's interval of a difference of means; None where a side has one value."""
+    if min(len(one), len(other)) < 2:
+        return None
+    parts = np.array([one.var(ddof=1) / len(one), other.var(ddof=1) / len(other)])
+    free = np.array([len(one) - 1, len(other) - 1])
+    total = float(parts.sum())
+    # Without spread the interval has no width, whatever the degrees of freedom.
+    degrees = total**2 / float((parts**2 / free).sum()) if (parts**2).any() else 1.0
+    return _t_interval(_delta(one, other), total**0.5, degrees)
+
+
+def _t_interval(middle: float, error: float, degrees: float) -> Interval:
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * error
+    return Interval(middle - reach, middle + reach)
+
+
+# Factors --------------------------------------------------------------------------------------------------------------
+
+
+def factor_effects(
+    cells: Mapping[tuple[str, ...], Sequence[float]], factors: Mapping[str, Sequence[str]]
+) -> dict[str, Difference]:
+    """Return what each factor of a full factorial design does, and each pair of two-level factors together.
+
+    A cell is named by one level of each factor, in the factors' order, and holds the scores of its seeds.
+
+    - "labels": of a two-level factor, the second level minus the first, as the mean over all else.
+    - "labels: soft": of one with more levels, each level minus the first.
+    - "labels × augmentation": the difference of differences, **not halved**: the effect of one factor at the second
+      level of the other, minus that at the first.
+
+    Every cell counts the same, however many seeds it has. The variance is pooled within cells, with as many degrees
+    of freedom as there are seeds beyond one per cell; without any there is no interval and no p. The effect is the
+    delta in pooled standard deviations.
+    """
+    names = list(product(*factors.values()))
+    if set(names) != set(cells):
+        odd = sorted(set(names) ^ set(cells))
+        raise ValueError(f"the cells are not those of the factors: {odd}")
+    found = [np.asarray(cells[name], dtype=np.float64) for name in names]
+    if not all(len(values) for values in found):
+        raise ValueError("every cell needs a value")
+    weights: dict[str, tuple[str, Array]] = {}
+    two: dict[str, Array] = {}
+    for place, (factor, levels) in enumerate(factors.items()):
+        for level in levels[1:]:
+            weight = _against(names, place, levels[0], level)
+            if len(levels) == 2:
+                two[factor] = weight
+            weights[factor if len(levels) == 2 else f"{factor}: {level}"] = ("t", weight)
+    for one, other in combinations(two, 2):
+        # Signs times signs are the signs of the interaction. Both weights have the size 2 / cells, theirs is 4 / cells.
+        weight = np.sign(two[one]) * np.sign(two[other]) * 4 / len(names)
+        weights[f"{one} × {other}"] = ("t, difference of differences, not halved", weight)
+    return {name: _contrast(found, weight, test) for name, (test, weight) in weights.items()}
+
+
+def _against(names: Sequence[tuple[str, ...]], place: int, first: str, level: str) -> Array:
+    """Return each cell's weight in the mean over all cells of a level, minus that of the first level."""
+    sign = np.array([(name[place] == level) - float(name[place] == first) for name in names])
+    return sign / float((sign > 0).sum())
+
+
+def _contrast(cells: Sequence[Array], weights: Array, test: str) -> Difference:
+    """Return a weighted sum of cells' means, tested against 0 by the variance within the cells."""
+    sizes = np.array([len(values) for values in cells])
+    delta = float(weights @ np.array([values.mean() for values in cells]))
+    degrees = int(sizes.sum() - len(cells))
+    if degrees == 0:
+        return Difference(delta, None, None, None, test)
+    spread = (sum(float(((values - values.mean()) ** 2).sum()) for values in cells) / degrees) ** 0.5
+    error = spread * float((weights**2 / sizes).sum()) ** 0.5
+    interval = _t_interval(delta, error, degrees)
+    if error == 0:  # seeds that all agree say nothing of how far they could differ
+        return Difference(delta, interval, None, None, test)
+    return Difference(delta, interval, 2 * float(stats.t.sf(abs(delta) / error, degrees)), delta / spread, test)
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def mcnemar(one_right: ArrayLike, other_right: ArrayLike) -> Difference:
+    """Compare two models by the rows on which exactly one is right: one's accuracy minus the other's.
+
+    Below `DISCORDANT` such rows the p-value is binomial and exact, else that of a chi-square with continuity
+    correction. The interval is Wald's; the effect is how far the share of such rows that goes to one is from a half,
+    from −1 to 1.
+    """
+    one, other = np.asarray(one_right, dtype=bool), np.asarray(other_right, dtype=bool)
+    if one.shape != other.shape or not one.size:
+        raise ValueError("McNemar's test needs the same rows of both, one at least")
+    wins, losses, rows = int((one & ~other).sum()), int((other & ~one).sum()), one.size
+    apart, delta = wins + losses, (wins - losses) / rows
+    if apart < DISCORDANT:
+        p, test = float(stats.binomtest(wins, apart).pvalue) if apart else 1.0, "McNemar, exact"
+    else:
+        p, test = float(stats.chi2.sf(max(abs(wins - losses) - 1, 0) ** 2 / apart, 1)), "McNemar, chi-square"
+    reach = float(stats.norm.ppf((1 + LEVEL) / 2)) * max(apart - rows * delta**2, 0) ** 0.5 / rows
+    effect = (wins - losses) / apart if apart else 0.0
+    return Difference(delta, Interval(delta - reach, delta + reach), p, effect, test)

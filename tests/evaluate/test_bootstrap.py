@@ -25,8 +25,8 @@ RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metr
 
 Rows = list[tuple[float, float, float]]
 CLASSES = st.lists(st.tuples(*[st.integers(0, 2)] * 3), min_size=1, max_size=25)
-#: Halves between −2 and 2, so that all three columns tie often.
-NUMBERS = st.lists(st.tuples(*[st.integers(-4, 4).map(lambda value: value / 2)] * 3), min_size=1, max_size=25)
+#: Few values, so that all three columns tie often, and thirds, so that their sums are rounded.
+NUMBERS = st.lists(st.tuples(*[st.integers(-4, 4).map(lambda value: value / 3)] * 3), min_size=1, max_size=25)
 
 
 def each_resample(task: Task, rows: Rows, picks: list[int]) -> None:
@@ -72,6 +72,22 @@ def test_ranks_of_resamples_are_those_of_scipy(rows: int) -> None:
         for model in range(2):
             known = stats.spearmanr(gold[order][each], predicted[model][order][each]).statistic
             assert found[model, place] == pytest.approx(known, abs=1e-10)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=8, unique=True), st.integers(1, 9))
+def test_a_resample_of_one_row_alone_correlates_with_nothing(values: list[float], times: int) -> None:
+    gold = np.array(sorted(values))
+    for metric in ("pearson", "spearman", "pearson_spearman"):
+        _, measure = weighted(SCORES, metric, gold, gold[None] / 3)
+        assert not measure(times * np.eye(len(gold), dtype=np.int64)).any()
+
+
+def test_ranks_of_many_rows_of_few_kinds_do_not_overflow() -> None:
+    gold, answers = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 3.0])
+    times = np.array([70_000, 60_000, 90_000])
+    _, measure = weighted(SCORES, "spearman", gold, answers[None])
+    known = stats.spearmanr(np.repeat(gold, times), np.repeat(answers, times)).statistic
+    assert measure(times[None])[0, 0] == pytest.approx(known)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "mse"])

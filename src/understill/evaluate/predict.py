@@ -25,7 +25,7 @@ from understill.data.tokens import Tokens
 from understill.errors import UserError
 from understill.models.heads import to_scores
 from understill.schema import HeadsSpec
-from understill.tasks import Task
+from understill.tasks import Kind, Task
 
 #: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
 BUDGET = 1 << 16
@@ -195,6 +195,15 @@ def read_kept(path: Path, task: Task) -> KeptRows:
         groups,
         Predictions(task, values),
     )
+
+
+def kept_task(path: Path, metrics: Sequence[str]) -> Task:
+    """Return what has to be known of the task of kept predictions to score them by these metrics."""
+    schema = pq.read_schema(path)
+    facts = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    kind: Kind = "ranking" if "group" in schema.names else "classification" if facts["labels"] else "regression"
+    labels = tuple(facts["labels"].split("\n")) if facts["labels"] else ()
+    return Task(facts["task"], kind, (), None, labels, metrics=tuple(metrics))
 
 
 def _gold(column: pa.ChunkedArray, task: Task) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """The pipeline: stages that read files and write a folder named by the fingerprint of what went in."""
 
 from understill.models.folder import find_model
+from understill.pipeline.comparing import Compared, Comparison, compare
 from understill.pipeline.examining import open_teacher
 from understill.pipeline.keeping import Kept, Waste, clean, list_runs
 from understill.pipeline.plan import ModelPlan, Plan, Start, TargetsPlan, max_length, parts_of
@@ -12,6 +13,8 @@ from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.wording import make_words
 
 __all__ = [
+    "Compared",
+    "Comparison",
     "Kept",
     "ModelPlan",
     "Plan",
@@ -22,6 +25,7 @@ __all__ = [
     "TrainedModel",
     "Waste",
     "clean",
+    "compare",
     "evaluate",
     "find_model",
     "list_runs",

@@ -92,7 +92,10 @@ def test_a_better_model_is_found_better_and_the_same_worse_the_other_way(tmp_pat
     weak, strong = run_of(tmp_path, "weak", [0.7]), run_of(tmp_path, "strong", [0.85], first=9)
     (found,) = compare([weak, strong])
     (row,) = found.compared
-    assert (row.place, row.metric, row.seeds) == ("mood/dev", "accuracy", None)
+    assert (row.place, row.metric) == ("mood/dev", "accuracy")
+    (check,) = row.checks
+    assert check.test == "McNemar, chi-square" and check.p < 0.001
+    assert check.delta == pytest.approx(row.difference.delta)
     assert row.difference.delta == pytest.approx(row.second.mean - row.first.mean)
     assert row.verdict == 1 and row.p == row.difference.p < 0.001
     assert found.claim.startswith("B is better than A on mood. This is about these very models")
@@ -113,7 +116,8 @@ def test_seeds_are_drawn_too_and_compared_by_themselves(tmp_path: Path) -> None:
     (found,) = compare([weak, strong])
     (row,) = found.compared
     assert row.difference.test == "bootstrap of seeds and rows" and len(row.first.values) == 3
-    assert row.seeds is not None and row.seeds.p == pytest.approx(0.1) and row.seeds.effect == 1
+    (check,) = row.checks
+    assert check.p == pytest.approx(0.1) and check.effect == 1
     assert "other seeds of the same recipes" in found.claim
 
 
@@ -204,7 +208,7 @@ def test_real_runs_and_models_are_compared_on_the_terminal(
         assert sum(line.startswith(f"│ {task} ") for line in shown) == 4
     scores = runs[1].models[0].scores["mood/dev"]["accuracy"] - runs[0].models[0].scores["mood/dev"]["accuracy"]
     assert f"{100 * scores:+.1f}" in next(line for line in shown if line.startswith("│ mood "))
-    assert "paired bootstrap" in out and "Holm" in out
+    assert all(word in out for word in ("paired bootstrap", "McNemar", "Holm"))
 
 
 def test_a_mistake_in_the_names_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

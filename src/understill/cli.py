@@ -220,7 +220,7 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="A B…",
+            metavar="NAME",
             help="Run folders, model folders, or RUN:PART, where a part is student, baseline, teachers, or a model's "
             "name. Of a run it is the student, or else the models of its tasks, with all seeds.",
             show_default=False,

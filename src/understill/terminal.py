@@ -400,8 +400,8 @@ def show_comparisons(comparisons: Sequence[Comparison]) -> None:
         for row in each.compared:
             found = row.difference
             table.add_row(_set(row.place), found.test, _small(found.p), _small(row.p), _effect(found.effect))
-            if row.seeds:
-                table.add_row("", row.seeds.test, _small(row.seeds.p), "", _effect(row.seeds.effect))
+            for found in row.checks:
+                table.add_row("", found.test, _small(found.p), "", _effect(found.effect))
         out.print(table)
         say(each.claim)
     say("* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction for all dev sets and runs shown")

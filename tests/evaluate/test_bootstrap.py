@@ -284,6 +284,18 @@ def test_seeds_that_are_better_are_found_so() -> None:
     assert one.delta == pytest.approx(means[0] - means[1])
 
 
+def test_the_effect_of_seeds_that_all_answer_alike_is_that_of_one() -> None:
+    gold, ones, others = seeds(np.random.default_rng(1), 1)
+    nested = nested_bootstrap(TWO, gold, np.repeat(ones, 3, axis=0), np.repeat(others, 3, axis=0))
+    assert nested.effect == pytest.approx(paired_bootstrap(TWO, gold, ones[0], others[0]).effect)
+
+
+def test_models_that_differ_by_the_same_on_any_rows_are_judged_by_how_many_there_are() -> None:
+    for rows, p in ((4, 2 / 16), (50, 1 / 10_001)):
+        found = paired_bootstrap(TWO, np.ones(rows), np.ones(rows), np.zeros(rows))
+        assert found == (1.0, (1.0, 1.0), pytest.approx(p), None, "paired bootstrap")
+
+
 def test_one_seed_each_is_the_paired_bootstrap() -> None:
     gold, ones, others = seeds(np.random.default_rng(1), 1)
     nested, paired = nested_bootstrap(TWO, gold, ones, others), paired_bootstrap(TWO, gold, ones[0], others[0])

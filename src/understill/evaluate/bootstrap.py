@@ -49,9 +49,8 @@ def paired_bootstrap(
     A ranking is drawn by queries. The effect is the delta in standard deviations of what one row adds to it.
     """
     found = resample(task, gold, np.stack([one, other]), groups, metric=metric, resamples=resamples, seed=seed)
-    return _difference(
-        float(found.scores[0] - found.scores[1]), found.drawn[0] - found.drawn[1], found.units, "paired bootstrap"
-    )
+    drawn = found.drawn[0] - found.drawn[1]
+    return _difference(float(found.scores[0] - found.scores[1]), drawn, drawn, found.units, "paired bootstrap")
 
 
 def nested_bootstrap(
@@ -68,18 +67,20 @@ def nested_bootstrap(
     """Compare two models by the mean scores of their seeds, [seeds, rows], drawing seeds and rows together.
 
     Of n seeds, n − 1 are drawn: then the drawn means vary by as much as means of n seeds do, where drawing n would
-    make too little of it. One seed alone stands for itself, so the answer is about that very model.
+    make too little of it. One seed alone stands for itself, so the answer is about that very model. The effect is that
+    of the rows, as in `paired_bootstrap`.
     """
     found = resample(task, gold, np.concatenate([ones, others]), groups, metric=metric, resamples=resamples, seed=seed)
     rng = np.random.default_rng([seed, 1])
-    delta, drawn = 0.0, np.zeros(resamples)
+    delta, drawn, by_row = 0.0, np.zeros(resamples), np.zeros(resamples)
     for sign, mine in ((1, slice(0, len(ones))), (-1, slice(len(ones), None))):
         scores = found.drawn[mine]
         seeds = len(scores)
         times = rng.multinomial(max(seeds - 1, 1), np.full(seeds, 1 / seeds), size=resamples).T
         delta += sign * float(found.scores[mine].mean())
         drawn += sign * (scores * times).sum(axis=0) / max(seeds - 1, 1)
-    return _difference(delta, drawn, found.units, "bootstrap of seeds and rows")
+        by_row += sign * scores.mean(axis=0)
+    return _difference(delta, drawn, by_row, found.units, "bootstrap of seeds and rows")
 
 
 def score_interval(
@@ -133,11 +134,15 @@ def _drawn(times: Ints, resamples: int, seed: int) -> Iterator[Counts]:
             yield counts
 
 
-def _difference(delta: float, drawn: Array, units: int, test: str) -> Difference:
-    spread = float(drawn.std())
-    if spread <= EQUAL:  # the same on every resample
-        return Difference(delta, Interval(delta, delta), 1.0 if abs(delta) <= EQUAL else None, 0.0, test)
-    return Difference(delta, _interval(drawn), _p_value(delta, drawn), delta / spread / units**0.5, test)
+def _difference(delta: float, drawn: Array, by_row: Array, units: int, test: str) -> Difference:
+    """Judge a delta by the drawn ones, and size it by those that other rows alone would give."""
+    if drawn.std() <= EQUAL:
+        # Every unit says the same. Where that is a difference, its p is that of as many coins that fall alike.
+        p = 1.0 if abs(delta) <= EQUAL else max(2.0 ** (1 - units), 1 / (len(drawn) + 1))
+        return Difference(delta, Interval(delta, delta), p, 0.0 if p == 1 else None, test)
+    spread = float(by_row.std()) * units**0.5
+    effect = delta / spread if spread > EQUAL else None
+    return Difference(delta, _interval(drawn), _p_value(delta, drawn), effect, test)
 
 
 def _p_value(delta: float, drawn: Array) -> float:

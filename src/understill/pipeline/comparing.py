@@ -14,7 +14,7 @@ from understill.errors import UserError, nearest
 from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap
 from understill.evaluate.metrics import score
 from understill.evaluate.predict import KeptRows, kept_task, read_kept
-from understill.evaluate.significance import Difference, Summary, compare_seeds, holm, summarise
+from understill.evaluate.significance import Difference, Summary, compare_seeds, holm, mcnemar, summarise
 from understill.models.folder import find_model
 from understill.pipeline.running import RECORD
 from understill.tasks import Task
@@ -41,7 +41,7 @@ class Compared:
     first: Summary
     second: Summary
     difference: Difference  # second minus first, over rows, and over seeds too where there are several
-    seeds: Difference | None  # over seeds alone; None where a side has only one
+    checks: tuple[Difference, ...]  # by other tests: McNemar of two accuracies, Mann-Whitney of several seeds each
     p: float | None  # of the difference, corrected for the number of comparisons
 
     @property
@@ -51,6 +51,11 @@ class Compared:
             return 0
         better = self.difference.delta > 0
         return 1 if better != (self.metric == "mse") else -1
+
+    @property
+    def several(self) -> bool:
+        """Whether both sides have several seeds, so that something is known of what others would give."""
+        return min(len(self.first.values), len(self.second.values)) > 1
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,10 @@ class Comparison:
         whole = "; ".join(said.values())
         if set(said) == {0}:
             return f"Nothing may be claimed: {whole}."
-        if any(each.seeds is None for each in self.compared):
-            scope = "This is about these very models, on other rows like these; other seeds may do otherwise."
-        else:
+        if all(each.several for each in self.compared):
             scope = "This is to be expected of other seeds of the same recipes, and of other rows like these."
+        else:
+            scope = "This is about these very models, on other rows like these; other seeds may do otherwise."
         return f"{whole[0].upper()}{whole[1:]}. {scope}"
 
 
@@ -180,13 +185,17 @@ def _compare(place: str, first: Side, second: Side) -> Compared:
     gold, groups = aligned[0].gold, aligned[0].groups
     before, after = (np.stack([each.predictions.values for each in side]) for side in (ones, others))
     one, other = (summarise(_scores(task, side)) for side in (ones, others))
+    checks = []
     if len(ones) == len(others) == 1:
         difference = paired_bootstrap(task, gold, after[0], before[0], groups)
+        if task.kind == "classification" and task.metrics[0] == "accuracy":
+            known = ~np.isnan(gold)
+            checks.append(mcnemar((after[0] == gold)[known], (before[0] == gold)[known]))
     else:
         difference = nested_bootstrap(task, gold, after, before, groups)
-    several = min(len(ones), len(others)) > 1
-    seeds = compare_seeds(other.values, one.values) if several else None
-    return Compared(place, task.metrics[0], one, other, difference, seeds, None)
+        if min(len(ones), len(others)) > 1:
+            checks.append(compare_seeds(other.values, one.values))
+    return Compared(place, task.metrics[0], one, other, difference, tuple(checks), None)
 
 
 def _scores(task: Task, rows: Sequence[KeptRows]) -> list[float]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from understill.tasks import METRICS
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 KEYS = {"command", "device", "versions", "date", "settings", "rows"}
 
@@ -98,3 +100,10 @@ def test_variants_take_turns(bench: Any) -> None:
     assert order == ["a", "b"] * 4  # the first turns are a warm-up
     assert measured["a"].seconds == [1, 3, 5] and measured["a"].rate == 10 / 3 and measured["b"].median == 4
     assert measured["b"].preparation == 5
+
+
+def test_significance_times_every_metric(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    importlib.import_module("significance").main(["--rows", "60", "--resamples", "20"])
+    out = capsys.readouterr().out
+    assert all(metric in out for kind in ("classification", "regression") for metric in METRICS[kind])

@@ -220,6 +220,30 @@ def evaluate(
 
 @app.command(
     epilog=_examples(
+        "understill compare runs/single runs/bam",
+        "understill compare runs/bam:baseline runs/bam   [dim]# what the teachers have brought[/dim]",
+        "understill compare runs/bam:teachers runs/bam runs/compress",
+    )
+)
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME",
+            help="Run folders, model folders, or RUN:PART, where a part is student, baseline, teachers, or a model's "
+            "name. Of a run it is the student, or else the models of its tasks, with all seeds.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Say whether B is really better than A on the dev sets of both: deltas, intervals, p-values, effect sizes."""
+    from understill import pipeline, terminal
+
+    terminal.show_comparisons(pipeline.compare(names))
+
+
+@app.command(
+    epilog=_examples(
         'understill predict runs/quickstart --text "The parcel never came."',
         'understill predict runs/quickstart --text "I paid twice." --second "The customer was charged two times."',
         "understill predict runs/quickstart --file in.csv --out out.parquet",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understill.estimate import Estimate
     from understill.evaluate.predictor import Answer
     from understill.models.assets import AssetStatus
-    from understill.pipeline import Kept, Run, Study, Waste
+    from understill.pipeline import Compared, Comparison, Kept, Run, Study, Waste
     from understill.tasks import Task
 
 Scores = Mapping[str, Mapping[str, float]]
@@ -385,6 +385,58 @@ def show_answers(texts: Sequence[str], second: Sequence[str] | None, answers: Ma
                 f"  {task}: {ranked[0][0]} ({ranked[0][1]:.0%})"
                 + "".join(f", {name} {p:.0%}" for name, p in ranked[1:3])
             )
+
+
+def show_comparisons(comparisons: Sequence[Comparison]) -> None:
+    """Show what each comparison came to, and what may be claimed of it."""
+    for each in comparisons:
+        say(f"A: {each.first}\nB: {each.second}")
+        table = _table("dev scores", "task", "metric")
+        for column in ("A", "B", "B − A", "95 % interval"):
+            table.add_column(column, justify="right")
+        for row in each.compared:
+            table.add_row(_set(row.place), row.metric, *_compared(row))
+        out.print(table)
+        table = _table("how sure that is", "task", "test")
+        for column in ("p", "p, Holm", "effect"):
+            table.add_column(column, justify="right")
+        for row in each.compared:
+            found = row.difference
+            table.add_row(_set(row.place), found.test, _small(found.p), _small(row.p), _effect(found.effect))
+            for found in row.checks:
+                table.add_row("", found.test, _small(found.p), "", _effect(found.effect))
+        out.print(table)
+        say(each.claim)
+    say("* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction for all dev sets and runs shown")
+
+
+def _compared(row: Compared) -> tuple[str, ...]:
+    """Put two scores and their difference into words, ×100 unless it is an error."""
+    from understill.evaluate.significance import stars
+
+    times, digits = (1, 3) if row.metric == "mse" else (100, 1)
+    sides = [
+        f"{times * side.mean:.{digits}f}" + (f"±{times * side.spread:.{digits}f}" if len(side.values) > 1 else "")
+        for side in (row.first, row.second)
+    ]
+    found = row.difference
+    between = "–"
+    if found.interval:
+        between = f"{times * found.interval.low:+.{digits}f} to {times * found.interval.high:+.{digits}f}"
+    return *sides, f"{times * found.delta:+.{digits}f}{stars(row.p):<3}", between
+
+
+def _set(place: str) -> str:
+    """Name a dev set as briefly as it can be."""
+    return place.removesuffix("/dev").replace("/dev_", " ")
+
+
+def _small(p: float | None) -> str:
+    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _effect(effect: float | None) -> str:
+    return "–" if effect is None else f"{effect:+.2f}"
 
 
 def show_runs(runs: Sequence[Kept]) -> None:

@@ -13,9 +13,11 @@ import pytest
 from scipy.special import expit
 
 from understill import pipeline
+from understill.data.taskdata import TaskData, Writer
 from understill.data.tokens import Tokens, encode
+from understill.errors import UserError
 from understill.evaluate.metrics import score
-from understill.evaluate.predict import Predictions, predict, predict_all
+from understill.evaluate.predict import Predictions, predict, predict_all, read_kept, save_predictions
 from understill.evaluate.predictor import Predictor, load
 from understill.recipe import Recipe
 from understill.tasks import GLUE, Task
@@ -213,3 +215,40 @@ def test_a_diagnostic_set_is_joined_by_label_name_when_the_users_own_task_orders
     assert kept["prediction"].to_pylist() == [answer.label for answer in answers["mnli"]]
     commonest = [label for _, _, label in nli_rows(10, "blue")].count(labels[0])
     assert result.majority["ax/dev"]["accuracy"] == pytest.approx(commonest / 10)
+
+
+def kept(path: Path, task: Task, rows: list[tuple[Any, ...]], logits: Any) -> Path:
+    """Keep predictions of made-up rows: id, texts (and group), gold."""
+    writer = Writer(path / "data.arrow", task)
+    for name, *texts, gold in rows:
+        writer.add(name, texts, gold)
+    writer.close()
+    data = TaskData(task, "dev", path / "data.arrow", "", len(rows))
+    save_predictions(path / "kept.parquet", data, Predictions(task, np.array(logits, dtype=np.float32)))
+    return path / "kept.parquet"
+
+
+def test_kept_classes_are_read_back_by_the_names_of_their_labels(tmp_path: Path) -> None:
+    task = Task("topic", "classification", ("text",), "label", ("a", "b", "c"))
+    logits = [[1.0, 2.0, 3.0], [6.0, 5.0, np.nan]]
+    path = kept(tmp_path, task, [("x", "one", "c"), ("y", "two", None)], logits)
+    found = read_kept(path, task)
+    assert found.ids.tolist() == ["x", "y"] and found.groups is None
+    np.testing.assert_array_equal(found.gold, [2, np.nan])
+    np.testing.assert_array_equal(found.predictions.logits, np.array(logits, dtype=np.float32))
+    turned = read_kept(path, Task("topic", "classification", ("text",), "label", ("c", "a", "b")))
+    assert turned.gold[0] == 0 and turned.predictions.logits[0].tolist() == [3, 1, 2]
+    assert turned.take(np.array([1])).ids.tolist() == ["y"]
+    with pytest.raises(UserError, match="its labels"):
+        read_kept(path, Task("topic", "classification", ("text",), "label", ("a", "b")))
+
+
+def test_kept_scores_and_rankings_are_read_back(tmp_path: Path) -> None:
+    task = Task("near", "regression", ("text",), "label")
+    found = read_kept(kept(tmp_path, task, [("x", "one", 2.5), ("y", "two", None)], [[2.0], [3.0]]), task)
+    np.testing.assert_array_equal(found.gold, [2.5, np.nan])
+    assert found.predictions.values.tolist() == [2, 3]
+    task = Task("rank", "ranking", ("q", "c"), "label", ("wrong", "right"))
+    rows = [("x", "q", "c", "g2", "right"), ("y", "q", "d", "g1", "wrong"), ("z", "p", "d", "g2", "wrong")]
+    found = read_kept(kept(tmp_path, task, rows, [[1.0], [2.0], [3.0]]), task)
+    assert found.gold.tolist() == [1, 0, 0] and found.groups is not None and found.groups.tolist() == [0, 1, 0]

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
@@ -21,9 +22,10 @@ from understill.data.batch import Batch, Stream, in_order, sizes_on
 from understill.data.packed import Packed, Resident, room
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens
+from understill.errors import UserError
 from understill.models.heads import to_scores
 from understill.schema import HeadsSpec
-from understill.tasks import Task
+from understill.tasks import Kind, Task
 
 #: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
 BUDGET = 1 << 16
@@ -153,3 +155,59 @@ def save_predictions(path: Path, data: TaskData, predictions: Predictions) -> No
     building = path.with_name(f".{path.name}.{os.getpid()}")
     pq.write_table(pa.table(columns).replace_schema_metadata(metadata), building, compression="zstd")
     building.replace(path)
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """What was kept of a split: a model's answers, beside what identifies and settles each row."""
+
+    ids: NDArray[np.str_]
+    gold: NDArray[np.float64]  # class numbers or scores, NaN where there is none
+    groups: NDArray[np.int64] | None  # of a ranking: the number of each row's query
+    predictions: Predictions
+
+    def take(self, rows: NDArray[np.int64]) -> KeptRows:
+        """Return some of the rows, in this order."""
+        return KeptRows(
+            self.ids[rows],
+            self.gold[rows],
+            None if self.groups is None else self.groups[rows],
+            Predictions(self.predictions.task, self.predictions.logits[rows]),
+        )
+
+
+def read_kept(path: Path, task: Task) -> KeptRows:
+    """Read what `save_predictions` kept, with the classes in the order of the task's labels."""
+    table = pq.read_table(path)
+    logits = table["logits"].combine_chunks()
+    values = np.asarray(logits.values, dtype=np.float32).reshape(len(logits), -1)
+    if task.kind == "classification":
+        names = (table.schema.metadata or {}).get(b"labels", b"").decode().split("\n")
+        if set(names) != set(task.labels):
+            raise UserError(f"{path}: its labels ({', '.join(names)}) are not those of {task.name} → evaluate it again")
+        values = values[:, [names.index(label) for label in task.labels]]
+    groups = None
+    if task.kind == "ranking":
+        groups = np.asarray(table["group"].combine_chunks().dictionary_encode().indices, dtype=np.int64)
+    return KeptRows(
+        np.asarray(table["id"].to_pylist(), dtype=np.str_),
+        _gold(table["gold"], task),
+        groups,
+        Predictions(task, values),
+    )
+
+
+def kept_task(path: Path, metrics: Sequence[str]) -> Task:
+    """Return what has to be known of the task of kept predictions to score them by these metrics."""
+    schema = pq.read_schema(path)
+    facts = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    kind: Kind = "ranking" if "group" in schema.names else "classification" if facts["labels"] else "regression"
+    labels = tuple(facts["labels"].split("\n")) if facts["labels"] else ()
+    return Task(facts["task"], kind, (), None, labels, metrics=tuple(metrics))
+
+
+def _gold(column: pa.ChunkedArray, task: Task) -> NDArray[np.float64]:
+    """Return class numbers or scores, NaN where there is none."""
+    if task.kind != "regression":
+        column = pc.index_in(column, pa.array(task.labels))
+    return np.asarray(pc.fill_null(column.cast(pa.float64()), float("nan")), dtype=np.float64)

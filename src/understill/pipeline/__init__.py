@@ -1,6 +1,7 @@
 """The pipeline: stages that read files and write a folder named by the fingerprint of what went in."""
 
 from understill.models.folder import find_model
+from understill.pipeline.comparing import Compared, Comparison, compare
 from understill.pipeline.concluding import Findings, conclude
 from understill.pipeline.examining import open_teacher
 from understill.pipeline.keeping import Kept, Waste, clean, list_runs
@@ -14,6 +15,8 @@ from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.wording import make_words
 
 __all__ = [
+    "Compared",
+    "Comparison",
     "Findings",
     "Kept",
     "ModelPlan",
@@ -27,6 +30,7 @@ __all__ = [
     "Wanted",
     "Waste",
     "clean",
+    "compare",
     "conclude",
     "evaluate",
     "find_model",

@@ -22,7 +22,7 @@ from understill.data.read import find_files
 from understill.disk import write_json
 from understill.errors import UserError
 from understill.evaluate.metrics import score
-from understill.evaluate.predict import Predictions, save_predictions
+from understill.evaluate.predict import Predictions, read_kept, save_predictions
 from understill.events import Examined, Labelling, Watch, silent
 from understill.models.folder import load_model
 from understill.pipeline.locking import alone
@@ -249,6 +249,4 @@ def member_scores(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[s
 
 
 def _read_answers(teacher: TeacherPlan, task: LoadedTask, split: str) -> NDArray[np.float32]:
-    column = pq.read_table(_answers(teacher, task, split), columns=["logits"]).column("logits").combine_chunks()
-    values: NDArray[np.float32] = column.values.to_numpy(zero_copy_only=False).astype(np.float32)
-    return values.reshape(len(column), -1)
+    return read_kept(_answers(teacher, task, split), task.task).predictions.logits

@@ -1,0 +1,138 @@
+"""Agreement: how much of its teacher a student has kept, and on which rows a model does well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from understill.evaluate.bootstrap import score_interval
+from understill.evaluate.calibration import wilson
+from understill.evaluate.metrics import Array, Ints, pearson, score
+from understill.evaluate.significance import Interval
+from understill.tasks import Task
+
+Bools = NDArray[np.bool_]
+Logits = NDArray[np.floating]
+
+
+class Agreement(NamedTuple):
+    """How alike a student and its teacher answer; None is what a kind of task does not have."""
+
+    rows: int  # those that the teacher answers; queries of a ranking
+    same: float | None  # the share of rows with the same class, or of queries with the same candidate on top
+    interval: Interval | None  # of that share, Wilson's
+    divergence: float | None  # of classes: the mean of KL(teacher‖student), in nats, at temperature 1
+    correlation: float | None  # of scores: Pearson's
+
+
+def agreement(task: Task, student: Logits, teacher: Logits, groups: Ints | None = None) -> Agreement | None:
+    """Compare the raw logits of a student with its teacher's, [rows, outputs]; None where the teacher says nothing.
+
+    Rows on which the teacher is silent, which have NaN, do not count, and neither do queries that hold one.
+    """
+    heard = ~np.isnan(teacher).any(axis=1)
+    if groups is not None:
+        heard &= np.bincount(groups, ~heard)[groups] == 0
+        groups = groups[heard]
+    if not heard.any():
+        return None
+    one, other = student[heard].astype(np.float64), teacher[heard].astype(np.float64)
+    if task.kind == "regression":
+        return Agreement(len(one), None, None, None, pearson(other[:, 0], one[:, 0]))
+    if groups is not None:
+        alike, divergence = _top(one[:, 0], groups) == _top(other[:, 0], groups), None
+    else:
+        alike = one.argmax(axis=1) == other.argmax(axis=1)
+        said, meant = log_softmax(one, axis=1), log_softmax(other, axis=1)
+        divergence = float((np.exp(meant) * (meant - said)).sum(axis=1).mean())
+    hits, rows = int(alike.sum()), len(alike)
+    return Agreement(rows, hits / rows, wilson(hits, rows), divergence, None)
+
+
+def _top(scores: Array, groups: Ints) -> Ints:
+    """Return the row of each query that stands on top, the first of those that tie."""
+    order = np.lexsort((np.arange(len(scores)), -scores, groups))
+    first = np.append(True, np.diff(groups[order]) != 0)
+    top: Ints = order[first]
+    return top
+
+
+def retention(student: Mapping[str, float], teacher: Mapping[str, float]) -> dict[str, float]:
+    """Return the student's score as a share of the teacher's, by metric.
+
+    An error, which is better when it is less, has no such share, and neither has a teacher that scores nothing.
+    """
+    return {
+        metric: student[metric] / value
+        for metric, value in teacher.items()
+        if metric in student and metric != "mse" and value > 0
+    }
+
+
+# Slices ---------------------------------------------------------------------------------------------------------------
+
+
+class Slice(NamedTuple):
+    """Some rows of a split, and how a model does on them."""
+
+    name: str
+    rows: int
+    scores: dict[str, float]  # empty where nothing in it can be scored
+    interval: Interval | None  # of the first score
+
+
+def slices(
+    task: Task, gold: Array, values: Array, parts: Mapping[str, Bools], groups: Ints | None = None
+) -> list[Slice]:
+    """Score a model on parts of the rows: classes or scores, [rows], and for each part's name whether a row is in it.
+
+    Rows of one label alone leave nothing to correlate, and no class to find: of those, only accuracy or the error is
+    told. A query of a ranking is in a part when all its candidates are.
+    """
+    found = []
+    for name, mine in parts.items():
+        if groups is not None:
+            mine = np.bincount(groups, ~mine)[groups] == 0
+        own = gold[mine]
+        own_groups = None if groups is None else np.unique(groups[mine], return_inverse=True)[1]
+        measured = task
+        if task.kind != "ranking" and len(np.unique(own[~np.isnan(own)])) < 2:
+            measured = replace(task, metrics=("mse",) if task.kind == "regression" else ("accuracy",))
+        scores = score(measured, own, values[mine], own_groups)
+        interval = score_interval(measured, own, values[mine], own_groups) if scores else None
+        found.append(Slice(name, int(mine.sum()), scores, interval))
+    return found
+
+
+def by_quarter(numbers: Array, unit: str = "") -> dict[str, Bools]:
+    """Part rows into four of about equally many by a number, such as a length or a confidence, lowest first.
+
+    Equal numbers stay together, so there may be fewer parts.
+    """
+    cuts = np.unique(np.quantile(numbers, [0.25, 0.5, 0.75, 1.0], method="inverted_cdf"))
+    place = np.searchsorted(cuts, numbers, side="left")
+    bounds = [
+        (float(numbers[mine].min()), float(numbers[mine].max()), mine) for mine in place == np.unique(place)[:, None]
+    ]
+    for digits in (4, 17):  # bounds that look alike get all their digits
+        parts = {_named(low, high, digits, unit): mine for low, high, mine in bounds}
+        if len(parts) == len(bounds):
+            break
+    return parts
+
+
+def _named(low: float, high: float, digits: int, unit: str) -> str:
+    ends = dict.fromkeys(f"{end:.{digits}g}" for end in (low, high))
+    return " to ".join(ends) + (unit and f" {unit}")
+
+
+def by_value(values: Sequence[object]) -> dict[str, Bools]:
+    """Part rows by what a column says of them, such as the label, the commonest first; None is shown as "none"."""
+    names = np.asarray(["none" if value is None else str(value) for value in values])
+    kinds, times = np.unique(names, return_counts=True)
+    return {str(kinds[place]): names == kinds[place] for place in np.argsort(-times, kind="stable")}

@@ -1,0 +1,161 @@
+"""Bootstrap: how far a score, or a difference of scores, would move on other rows and other seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understill.evaluate.metrics import Array, Ints
+from understill.evaluate.significance import LEVEL, Difference, Interval
+from understill.evaluate.weighted import Counts, weighted
+from understill.tasks import Task
+
+RESAMPLES = 10_000
+
+#: Counts that are held at once: so few that they stay in the cache, and that their memory is not mapped anew each time.
+AT_ONCE = 1 << 15
+
+#: Drawing how often a kind of rows occurs takes as long as drawing so many rows.
+KIND_COST = 8
+
+#: Scores that are no further apart are the same but for rounding.
+EQUAL = 1e-10
+
+
+class Resampled(NamedTuple):
+    """The scores of several models on the rows themselves, and on resamples of them."""
+
+    scores: Array  # [models]
+    drawn: Array  # [models, resamples]
+    units: int  # rows, or queries of a ranking
+
+
+def paired_bootstrap(
+    task: Task,
+    gold: Array,
+    one: Array,
+    other: Array,
+    groups: Ints | None = None,
+    *,
+    metric: str | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Difference:
+    """Compare two models by one metric over the same rows, by default the task's first: one's score minus the other's.
+
+    A ranking is drawn by queries. The effect is the delta in standard deviations of what one row adds to it.
+    """
+    found = resample(task, gold, np.stack([one, other]), groups, metric=metric, resamples=resamples, seed=seed)
+    drawn = found.drawn[0] - found.drawn[1]
+    return _difference(float(found.scores[0] - found.scores[1]), drawn, drawn, found.units, "paired bootstrap")
+
+
+def nested_bootstrap(
+    task: Task,
+    gold: Array,
+    ones: Array,
+    others: Array,
+    groups: Ints | None = None,
+    *,
+    metric: str | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Difference:
+    """Compare two models by the mean scores of their seeds, [seeds, rows], drawing seeds and rows together.
+
+    Of n seeds, n − 1 are drawn: then the drawn means vary by as much as means of n seeds do, where drawing n would
+    make too little of it. One seed alone stands for itself, so the answer is about that very model. The effect is that
+    of the rows, as in `paired_bootstrap`.
+    """
+    found = resample(task, gold, np.concatenate([ones, others]), groups, metric=metric, resamples=resamples, seed=seed)
+    rng = np.random.default_rng([seed, 1])
+    delta, drawn, by_row = 0.0, np.zeros(resamples), np.zeros(resamples)
+    for sign, mine in ((1, slice(0, len(ones))), (-1, slice(len(ones), None))):
+        scores = found.drawn[mine]
+        seeds = len(scores)
+        times = rng.multinomial(max(seeds - 1, 1), np.full(seeds, 1 / seeds), size=resamples).T
+        delta += sign * float(found.scores[mine].mean())
+        drawn += sign * (scores * times).sum(axis=0) / max(seeds - 1, 1)
+        by_row += sign * scores.mean(axis=0)
+    return _difference(delta, drawn, by_row, found.units, "bootstrap of seeds and rows")
+
+
+def score_interval(
+    task: Task,
+    gold: Array,
+    values: Array,
+    groups: Ints | None = None,
+    *,
+    metric: str | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Return where one model's score would lie on other rows like these."""
+    return _interval(resample(task, gold, values[None], groups, metric=metric, resamples=resamples, seed=seed).drawn[0])
+
+
+def resample(
+    task: Task,
+    gold: Array,
+    predicted: Array,
+    groups: Ints | None = None,
+    *,
+    metric: str | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Resampled:
+    """Score several models, [models, rows], on the rows that have gold and on resamples of them, the same for all."""
+    times, measure = weighted(task, metric or task.metrics[0], gold, predicted, groups)
+    if not len(times):
+        raise ValueError(f"{task.name} has no row with gold to resample")
+    drawn = np.hstack([measure(counts) for counts in _drawn(times, resamples, seed)])
+    return Resampled(measure(times[None])[:, 0], drawn, int(times.sum()))
+
+
+def _drawn(times: Ints, resamples: int, seed: int) -> Iterator[Counts]:
+    """Draw as many units as there are, again and again, and give how often each kind of them came."""
+    rng = np.random.Generator(np.random.SFC64(seed))
+    units, kinds = int(times.sum()), len(times)
+    kind = np.repeat(np.arange(kinds), times)
+    step = max(1, AT_ONCE // kinds)
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        if kinds * KIND_COST < units:
+            yield rng.multinomial(units, times / units, size=size)
+        else:
+            rows = rng.integers(0, units, size=(size, units))
+            drawn = rows if kinds == units else kind[rows]
+            counts = np.empty((size, kinds), dtype=np.int32)
+            for place, each in enumerate(drawn):
+                counts[place] = np.bincount(each, minlength=kinds)
+            yield counts
+
+
+def _difference(delta: float, drawn: Array, by_row: Array, units: int, test: str) -> Difference:
+    """Judge a delta by the drawn ones, and size it by those that other rows alone would give."""
+    if drawn.std() <= EQUAL:
+        # Every unit says the same. Where that is a difference, its p is that of as many coins that fall alike.
+        p = 1.0 if abs(delta) <= EQUAL else max(2.0 ** (1 - units), 1 / (len(drawn) + 1))
+        return Difference(delta, Interval(delta, delta), p, 0.0 if p == 1 else None, test)
+    spread = float(by_row.std()) * units**0.5
+    effect = delta / spread if spread > EQUAL else None
+    return Difference(delta, _interval(drawn), _p_value(delta, drawn), effect, test)
+
+
+def _p_value(delta: float, drawn: Array) -> float:
+    """Return how often chance alone is as far from nothing as the delta, as the drawn ones are from the delta.
+
+    Scores over rows move in steps, and the delta lies on one of them. What is exactly as far counts by half, or
+    else p-values would be too large by half a step; the data itself counts as one more draw, so that none is 0.
+    """
+    away: NDArray[np.float64] = np.abs(drawn - delta) - abs(delta)
+    near = EQUAL * max(1.0, abs(delta))
+    return float((1 + (away > near).sum() + 0.5 * (np.abs(away) <= near).sum()) / (len(drawn) + 1))
+
+
+def _interval(drawn: Array) -> Interval:
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high))

@@ -1,0 +1,96 @@
+"""Calibration: whether a model of classes is right as often as it is sure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
+from scipy.stats import binomtest
+
+from understill.evaluate.metrics import Array
+from understill.evaluate.significance import LEVEL, Interval
+
+BINS = 15
+
+
+class Bin(NamedTuple):
+    """The rows of which a model is about equally sure."""
+
+    low: float  # of their confidences, the bin's own bounds: above low, up to high
+    high: float
+    rows: int
+    confidence: float  # the mean
+    accuracy: float
+    interval: Interval  # of the accuracy, Wilson's
+
+    @property
+    def gap(self) -> float:
+        """How much less often it is right than it is sure; negative where it is too modest."""
+        return self.confidence - self.accuracy
+
+
+class Calibration(NamedTuple):
+    """How far a model's probabilities can be taken at their word; for all of these, less is better."""
+
+    rows: int
+    error: float  # expected calibration error, over bins of equal width
+    mass_error: float  # the same over bins of about equally many rows
+    largest_gap: float  # of a bin of equal width
+    brier: float  # the squared error of all classes' probabilities, 0 to 2
+    log_loss: float  # in nats
+    curve: tuple[Bin, ...]  # the reliability curve: bins of equal width that hold rows
+
+
+def calibration(gold: Array, logits: ArrayLike, bins: int = BINS) -> Calibration | None:
+    """Measure the probabilities of raw logits, [rows, classes], over the rows that have gold; None without any."""
+    known = ~np.isnan(gold)
+    if not known.any():
+        return None
+    right_class = gold[known].astype(np.int64)
+    logs = np.asarray(log_softmax(np.asarray(logits, dtype=np.float64)[known], axis=1))
+    chances = np.exp(logs)
+    confidence, right = chances.max(axis=1), chances.argmax(axis=1) == right_class
+    curve = reliability(confidence, right, np.linspace(0, 1, bins + 1))
+    by_mass = reliability(confidence, right, _even_edges(confidence, bins))
+    rows = np.arange(len(right_class))
+    wanted = np.zeros_like(chances)
+    wanted[rows, right_class] = 1
+    return Calibration(
+        rows=len(rows),
+        error=_expected(curve),
+        mass_error=_expected(by_mass),
+        largest_gap=max(abs(each.gap) for each in curve),
+        brier=float(((chances - wanted) ** 2).sum(axis=1).mean()),
+        log_loss=float(-logs[rows, right_class].mean()),
+        curve=curve,
+    )
+
+
+def reliability(confidence: Array, right: NDArray[np.bool_], edges: Array) -> tuple[Bin, ...]:
+    """Return the bins between edges that hold rows; a confidence on an edge is in the bin below it."""
+    place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, len(edges) - 2)
+    found = []
+    for number in np.unique(place).tolist():
+        mine = place == number
+        rows, hits = int(mine.sum()), int(right[mine].sum())
+        bounds = float(edges[number]), float(edges[number + 1])
+        found.append(Bin(*bounds, rows, float(confidence[mine].mean()), hits / rows, wilson(hits, rows)))
+    return tuple(found)
+
+
+def _even_edges(confidence: Array, bins: int) -> Array:
+    """Return edges between about equally many rows; equal confidences stay together."""
+    cuts = np.quantile(confidence, np.arange(1, bins + 1) / bins, method="inverted_cdf")
+    return np.unique(np.append(0.0, cuts))
+
+
+def _expected(curve: tuple[Bin, ...]) -> float:
+    return sum(each.rows * abs(each.gap) for each in curve) / sum(each.rows for each in curve)
+
+
+def wilson(hits: int, rows: int) -> Interval:
+    """Return Wilson's interval of a share."""
+    found = binomtest(hits, rows).proportion_ci(LEVEL, method="wilson")
+    return Interval(float(found.low), float(found.high))

@@ -1,0 +1,236 @@
+"""Weighted metrics: the scores of several models on many resamples at once, each given by how often it holds a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understill.evaluate.metrics import Array, Ints, Ranking, ranking
+from understill.tasks import Task
+
+Counts = NDArray[Any]  # [resamples, kinds], whole numbers: how often each holds each kind of row
+Measure = Callable[[Counts], Array]  # gives scores, [models, resamples]
+Bools = NDArray[np.bool_]
+
+
+class Weighted(NamedTuple):
+    """A metric that is ready to be measured on any resample of its units: rows, or the queries of a ranking.
+
+    Units of which gold and every model's answer are the same are of one kind.
+    """
+
+    times: Ints  # [kinds]: how many units are of each
+    measure: Measure
+
+
+def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints | None = None) -> Weighted:
+    """Make a task's metric ready for the predictions of several models, [models, rows].
+
+    Rows and queries that `score` does not count are no units.
+    """
+    if metric == "f1" and len(task.labels) > 2:
+        metric = "macro_f1"  # there is no positive class among many
+    ready: Callable[[Array], Measure] = _ratio
+    if task.kind == "ranking":
+        assert groups is not None
+        found = [ranking(gold, each, groups) for each in predicted]
+        columns = [_size(metric, found[0]), *(_share(metric, each) for each in found)]
+    else:
+        known = ~np.isnan(gold)
+        gold, predicted = gold[known], predicted[:, known]
+        if metric == "accuracy":
+            columns = [np.ones(len(gold)), *(predicted == gold)]
+        elif metric == "mse":
+            columns = [np.ones(len(gold)), *((predicted - gold) ** 2)]
+        else:
+            ready, columns = MEASURES[metric], [gold, *predicted]
+    kinds, times = np.unique(np.stack(columns).astype(np.float64), axis=1, return_counts=True)
+    return Weighted(times, ready(kinds))
+
+
+def _size(metric: str, found: Ranking) -> Array:
+    """Return what a ranking's metric divides by, per query."""
+    return (found.right + found.wrong).astype(np.float64) if metric == "accuracy" else np.ones(len(found.right))
+
+
+def _share(metric: str, found: Ranking) -> Array:
+    """Return what each query adds to a ranking's metric."""
+    if metric == "accuracy":
+        return found.wrong - 1 + 2 * found.first
+    return found.first if metric == "precision_at_1" else found.reciprocal
+
+
+def _ratio(columns: Array) -> Measure:
+    """Return the measure that divides each model's sum by a sum of sizes, the first column."""
+
+    def measure(counts: Counts) -> Array:
+        size, *sums = columns @ counts.T.astype(np.float64)
+        scores: Array = np.stack(sums) / size
+        return scores
+
+    return measure
+
+
+def _divided(over: Array, under: Array) -> Array:
+    """Divide, with 0 for what has nothing to divide by."""
+    quotient: Array = np.divide(over, under, out=np.zeros_like(over), where=under > 0)
+    return quotient
+
+
+# Classes: the columns are gold and the models' answers, as class numbers ----------------------------------------------
+
+
+def _f1(columns: Array) -> Measure:
+    gold, *answers = (columns == 1)[:, None]  # [classes, kinds] each, of one class
+
+    def measure(counts: Counts) -> Array:
+        times = counts.T.astype(np.float64)
+        return np.concatenate([_f1_of(gold, each, times)[0] for each in answers])
+
+    return measure
+
+
+def _macro_f1(columns: Array) -> Measure:
+    gold, *answers = columns[:, None] == np.unique(columns)[:, None]
+
+    def measure(counts: Counts) -> Array:
+        times, scores = counts.T.astype(np.float64), []
+        for each in answers:
+            f1, seen = _f1_of(gold, each, times)
+            # A class that a resample holds neither as gold nor as answer is none of its classes.
+            scores.append(f1.sum(axis=0) / (seen > 0).sum(axis=0))
+        return np.stack(scores)
+
+    return measure
+
+
+def _f1_of(gold: Bools, answers: Bools, times: Array) -> tuple[Array, Array]:
+    """Return the F1 of each class, [classes, resamples], and how often it was gold or answered."""
+    seen = _count(gold, times) + _count(answers, times)
+    return _divided(2 * _count(gold & answers, times), seen), seen
+
+
+def _matthews(columns: Array) -> Measure:
+    gold, *answers = columns[:, None] == np.unique(columns)[:, None]
+
+    def measure(counts: Counts) -> Array:
+        times, scores = counts.T.astype(np.float64), []
+        rows, of_gold = times.sum(axis=0), _count(gold, times)
+        for each in answers:
+            right, of_answers = _count(gold & each, times).sum(axis=0), _count(each, times)
+            over = right * rows - (of_gold * of_answers).sum(axis=0)
+            under = np.sqrt(rows**2 - (of_gold**2).sum(axis=0)) * np.sqrt(rows**2 - (of_answers**2).sum(axis=0))
+            scores.append(_divided(over, under))
+        return np.stack(scores)
+
+    return measure
+
+
+def _count(where: Bools, times: Array) -> Array:
+    counted: Array = where.astype(np.float64) @ times
+    return counted
+
+
+# Scores: the columns are gold and the models' scores ------------------------------------------------------------------
+
+
+def _pearson(columns: Array) -> Measure:
+    # About their means and of size 1, sums of squares do not drown what they differ by.
+    middle = columns - columns.mean(axis=1, keepdims=True)
+    gold, *answers = middle / np.maximum(np.abs(middle).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    parts = np.stack(
+        [np.ones_like(gold), gold, gold**2, *(part for each in answers for part in (each, each**2, each * gold))]
+    )
+
+    def measure(counts: Counts) -> Array:
+        rows, of_gold, gold_squares, *rest = parts @ counts.T.astype(np.float64)
+        spread, scores = _spread(of_gold, gold_squares, rows), []
+        for own, squares, both in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+            under = np.sqrt(spread) * np.sqrt(_spread(own, squares, rows))
+            scores.append(_divided(both - own * of_gold / rows, under))
+        return np.clip(np.stack(scores), -1, 1)
+
+    return measure
+
+
+def _spread(sums: Array, squares: Array, rows: Array) -> Array:
+    """Return the sum of squares about the mean; of a constant, rounding would leave a trace of it."""
+    spread = squares - sums**2 / rows
+    return np.where(spread > 1e-12 * squares, spread, 0.0)
+
+
+def _spearman(columns: Array) -> Measure:
+    """Return the measure that correlates ranks with ties, which are running sums of the counts of sorted values.
+
+    Until the end all is in whole numbers: twice the rank, less twice the mean rank.
+    """
+    gold = _Sorted(columns[0])
+    answers = [_Sorted(column) for column in columns[1:]]
+
+    def measure(counts: Counts) -> Array:
+        rows = counts.sum(axis=1, keepdims=True, dtype=np.int64)
+        # Squares of numbers of rows have to fit.
+        times = counts.astype(np.int32 if rows.max() < 40_000 else np.int64, copy=False)
+        untied = _cubes(times)
+        ranks, under = gold.ranks(times, rows, untied)
+        pull, scores = times * gold.spread_out(ranks), []
+        for each in answers:
+            own, squares = each.ranks(times, rows, untied)
+            over = np.einsum("ij,ij->i", each.added(pull), own, dtype=np.float64)
+            scores.append(_divided(over, np.sqrt(under) * np.sqrt(squares)))
+        return np.clip(np.stack(scores), -1, 1)
+
+    return measure
+
+
+class _Sorted:
+    """A column in order, with its runs of equal values."""
+
+    def __init__(self, values: Array) -> None:
+        self.order = np.argsort(values, kind="stable")
+        new = np.append(True, np.diff(values[self.order]) != 0)
+        self.tied = not new.all()
+        self.starts = np.flatnonzero(new)
+        self.run = np.empty(len(values), dtype=np.int64)  # the number of the run that each value is in
+        self.run[self.order] = np.cumsum(new) - 1
+        self.in_order = bool((np.diff(self.order) > 0).all())
+
+    def added(self, numbers: Counts) -> Counts:
+        """Put a number per value into order, and add up those of a run."""
+        if not self.in_order:
+            numbers = numbers.take(self.order, axis=1)
+        return np.add.reduceat(numbers, self.starts, axis=1) if self.tied else numbers
+
+    def spread_out(self, numbers: Counts) -> Counts:
+        """Give each value the number of its run."""
+        return numbers if self.in_order and not self.tied else numbers.take(self.run, axis=1)
+
+    def ranks(self, times: Counts, rows: Counts, untied: Array) -> tuple[Counts, Array]:
+        """Return twice the rank of each run, about the mean, and the sum of its square over all rows."""
+        times = self.added(times)
+        ranks = 2 * np.cumsum(times, axis=1, dtype=times.dtype) - times - rows.astype(times.dtype)
+        return ranks, (rows[:, 0].astype(np.float64) ** 3 - (_cubes(times) if self.tied else untied)) / 3
+
+
+def _cubes(times: Counts) -> Array:
+    cubes: Array = np.einsum("ij,ij->i", times * times, times, dtype=np.float64)
+    return cubes
+
+
+def _both(columns: Array) -> Measure:
+    pearson, spearman = _pearson(columns), _spearman(columns)
+    return lambda counts: (pearson(counts) + spearman(counts)) / 2
+
+
+#: Those that are no ratio of sums; each takes gold and predictions, [1 + models, kinds].
+MEASURES: dict[str, Callable[[Array], Measure]] = {
+    "f1": _f1,
+    "macro_f1": _macro_f1,
+    "matthews": _matthews,
+    "pearson": _pearson,
+    "spearman": _spearman,
+    "pearson_spearman": _both,
+}

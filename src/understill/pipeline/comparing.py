@@ -1,0 +1,216 @@
+"""Comparing: what may be said of two finished runs or models, from the predictions that were kept of each row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from understill.errors import UserError, nearest
+from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap
+from understill.evaluate.metrics import score
+from understill.evaluate.predict import KeptRows, kept_task, read_kept
+from understill.evaluate.significance import Difference, Summary, compare_seeds, holm, mcnemar, summarise
+from understill.models.folder import find_model
+from understill.pipeline.running import RECORD
+from understill.tasks import Task
+
+#: The corrected p-value below which a difference is claimed.
+CLAIMED = 0.05
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: the models that stand for it, and where their predictions lie."""
+
+    name: str
+    places: Mapping[str, tuple[Path, ...]]  # by dev set, a file for each seed
+    metrics: Mapping[str, tuple[str, ...]]  # by dev set, as it was scored
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One dev set on which two sides were compared by the first metric of its task."""
+
+    place: str
+    metric: str
+    first: Summary
+    second: Summary
+    difference: Difference  # second minus first, over rows, and over seeds too where there are several
+    checks: tuple[Difference, ...]  # by other tests: McNemar of two accuracies, Mann-Whitney of several seeds each
+    p: float | None  # of the difference, corrected for the number of comparisons
+
+    @property
+    def verdict(self) -> int:
+        """1 where the second is better than chance would have it, −1 where it is worse, 0 where it cannot be told."""
+        if self.p is None or self.p >= CLAIMED:
+            return 0
+        better = self.difference.delta > 0
+        return 1 if better != (self.metric == "mse") else -1
+
+    @property
+    def several(self) -> bool:
+        """Whether both sides have several seeds, so that something is known of what others would give."""
+        return min(len(self.first.values), len(self.second.values)) > 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides on all dev sets that both have."""
+
+    first: str
+    second: str
+    compared: tuple[Compared, ...]
+
+    @property
+    def claim(self) -> str:
+        """What may be claimed, and what may not, in plain words."""
+        words = {1: "B is better than A on {}", -1: "B is worse than A on {}", 0: "on {} the difference may be chance"}
+        said = {}
+        for verdict, sentence in words.items():
+            names = [each.place.removesuffix("/dev") for each in self.compared if each.verdict == verdict]
+            if names:
+                said[verdict] = sentence.format(", ".join(names))
+        whole = "; ".join(said.values())
+        if set(said) == {0}:
+            return f"Nothing may be claimed: {whole}."
+        if all(each.several for each in self.compared):
+            scope = "This is to be expected of other seeds of the same recipes, and of other rows like these."
+        else:
+            scope = "This is about these very models, on other rows like these; other seeds may do otherwise."
+        return f"{whole[0].upper()}{whole[1:]}. {scope}"
+
+
+def compare(names: Sequence[str]) -> list[Comparison]:
+    """Compare runs or models, the later ones each with the first, on the dev sets that both have."""
+    if len(names) < 2:
+        raise UserError("there is nothing to compare it with → name two runs or models, or more")
+    sides = [find_side(name) for name in names]
+    found = [(sides[0], other, _common(sides[0], other)) for other in sides[1:]]
+    rows = [[_compare(place, first, second) for place in places] for first, second, places in found]
+    # One correction for all that is shown together: dev sets and runs.
+    corrected = iter(holm([each.difference.p for some in rows for each in some]))
+    return [
+        Comparison(first.name, second.name, tuple(replace(each, p=next(corrected)) for each in some))
+        for (first, second, _), some in zip(found, rows, strict=True)
+    ]
+
+
+def _common(first: Side, second: Side) -> list[str]:
+    both = [place for place in first.places if place in second.places]
+    if not both:
+        raise UserError(
+            f"{first.name} and {second.name} have no dev set in common: {', '.join(first.places) or 'none'} "
+            f"and {', '.join(second.places) or 'none'}"
+        )
+    return both
+
+
+# Sides ----------------------------------------------------------------------------------------------------------------
+
+
+def find_side(name: str) -> Side:
+    """Return the models meant by a name: a run folder, a run folder and a part played in it, or a model folder."""
+    path, part = Path(name), ""
+    if not path.exists() and ":" in name:
+        before, part = name.rsplit(":", 1)
+        path = Path(before)
+    if (path / RECORD).is_file():
+        return _of_run(name, path, part)
+    if part:
+        raise UserError(f"{path}: no {RECORD} here, so it has no {part} → name a run folder before the colon")
+    return _side(name, [_facts_of(find_model(path))])
+
+
+def _of_run(name: str, path: Path, part: str) -> Side:
+    """Find the models of a run that play a part, in all seeds of the recipe as it is."""
+    try:
+        record = json.loads((path / RECORD).read_text(encoding="utf-8"))
+        cells = record.get("cells") or [record]
+        own = [cell["models"] for cell in cells if cell.get("variant") == cells[0].get("variant")]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(
+            f"{path / RECORD}: the run is not finished, or the file is broken → run its recipe again"
+        ) from None
+    roles = list(dict.fromkeys(model["role"] for model in own[0].values()))
+    wanted = part.removesuffix("s") if part == "teachers" else part
+    wanted = wanted or ("student" if "student" in roles else "model")
+    found = [
+        {**model, "folder": path / model["folder"]}
+        for models in own
+        for title, model in models.items()
+        if wanted in (model["role"], title)
+    ]
+    if not found:
+        raise UserError(f'{path} has no "{wanted}"; {nearest(wanted, {*roles, *own[0]})}')
+    return _side(name, found)
+
+
+def _facts_of(folder: Path) -> dict[str, Any]:
+    """Return the scores and the place of a model that is named by its folder."""
+    try:
+        scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UserError(f"{folder}: no scores.json here that can be read → name the run that made the model") from None
+    return {"folder": folder, "scores": scores}
+
+
+def _side(name: str, models: Sequence[Mapping[str, Any]]) -> Side:
+    """Gather what models have been scored on; seeds may share a model, which then counts once."""
+    places: dict[str, dict[Path, None]] = {}
+    metrics: dict[str, tuple[str, ...]] = {}
+    for model in models:
+        kept = model["folder"].resolve().parent / "predictions"
+        for place, scores in model["scores"].items():
+            file = kept / f"{place.replace('/', '.', 1)}.parquet"
+            if not file.is_file():
+                raise UserError(f"{file}: the predictions of {name} were not kept → name the run that made the model")
+            places.setdefault(place, {})[file] = None
+            metrics[place] = tuple(scores)
+    return Side(name, {place: tuple(files) for place, files in places.items()}, metrics)
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def _compare(place: str, first: Side, second: Side) -> Compared:
+    task = kept_task(first.places[place][0], first.metrics[place])
+    rows = [[read_kept(file, task) for file in side.places[place]] for side in (first, second)]
+    aligned = _aligned(place, [first.name] * len(rows[0]) + [second.name] * len(rows[1]), [*rows[0], *rows[1]])
+    ones, others = aligned[: len(rows[0])], aligned[len(rows[0]) :]
+    gold, groups = aligned[0].gold, aligned[0].groups
+    before, after = (np.stack([each.predictions.values for each in side]) for side in (ones, others))
+    one, other = (summarise(_scores(task, side)) for side in (ones, others))
+    checks = []
+    if len(ones) == len(others) == 1:
+        difference = paired_bootstrap(task, gold, after[0], before[0], groups)
+        if task.kind == "classification" and task.metrics[0] == "accuracy":
+            known = ~np.isnan(gold)
+            checks.append(mcnemar((after[0] == gold)[known], (before[0] == gold)[known]))
+    else:
+        difference = nested_bootstrap(task, gold, after, before, groups)
+        if min(len(ones), len(others)) > 1:
+            checks.append(compare_seeds(other.values, one.values))
+    return Compared(place, task.metrics[0], one, other, difference, tuple(checks), None)
+
+
+def _scores(task: Task, rows: Sequence[KeptRows]) -> list[float]:
+    return [score(task, each.gold, each.predictions.values, each.groups)[task.metrics[0]] for each in rows]
+
+
+def _aligned(place: str, names: Sequence[str], rows: Sequence[KeptRows]) -> list[KeptRows]:
+    """Put the rows of all models into one order, by id and gold: equal texts have equal ids, and any answer."""
+    ordered = [each.take(np.lexsort((each.gold, each.ids))) for each in rows]
+    one, first, fix = names[0], ordered[0], "evaluate both on the same data"
+    for other, second in zip(names[1:], ordered[1:], strict=True):
+        if not np.array_equal(first.ids, second.ids):
+            apart = len(set(first.ids.tolist()) ^ set(second.ids.tolist()))
+            what = f"{apart:,} rows are in one only" if apart else "some rows are there more often in one"
+            raise UserError(f"{place}: the dev sets of {one} and {other} differ: {what} → {fix}")
+        if not np.array_equal(first.gold, second.gold, equal_nan=True):
+            raise UserError(f"{place}: {one} and {other} have different labels for the same rows → {fix}")
+    return ordered

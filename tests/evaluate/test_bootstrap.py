@@ -1,0 +1,302 @@
+"""Resampled scores are those of real resamples; p-values are even under the null and small under a shift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from understill.evaluate import bootstrap
+from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap, resample, score_interval
+from understill.evaluate.metrics import Array, score
+from understill.evaluate.significance import mcnemar
+from understill.evaluate.weighted import weighted
+from understill.tasks import GLUE, METRICS, Task
+
+TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=METRICS["classification"])
+THREE = replace(TWO, name="three", labels=("a", "b", "c"))
+SCORES = Task("scores", "regression", ("a", "b"), "label", range=(0.0, 5.0), metrics=METRICS["regression"])
+RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metrics=METRICS["ranking"])
+
+Rows = list[tuple[float, float, float]]
+CLASSES = st.lists(st.tuples(*[st.integers(0, 2)] * 3), min_size=1, max_size=25)
+#: Few values, so that all three columns tie often, and thirds, so that their sums are rounded.
+NUMBERS = st.lists(st.tuples(*[st.integers(-4, 4).map(lambda value: value / 3)] * 3), min_size=1, max_size=25)
+
+
+def each_resample(task: Task, rows: Rows, picks: list[int]) -> None:
+    """Check every metric of a resample, given by its rows, against the score of the rows written out."""
+    gold, *predicted = np.array(rows, dtype=np.float64).T
+    rows_picked = np.array(picks) % len(rows)
+    _, kind = np.unique(np.stack([gold, *predicted]), axis=1, return_inverse=True)
+    for metric in task.metrics:
+        if metric in ("accuracy", "mse"):
+            continue  # they sort rows into kinds by what they add, not by their values
+        times, measure = weighted(task, metric, gold, np.stack(predicted))
+        counts = np.bincount(kind.reshape(-1)[rows_picked], minlength=len(times))
+        found = measure(np.stack([times, counts]))
+        for model, each in enumerate(predicted):
+            assert found[model, 0] == pytest.approx(score(task, gold, each)[metric], abs=1e-9)
+            again = score(task, gold[rows_picked], each[rows_picked])[metric]
+            assert found[model, 1] == pytest.approx(again, abs=1e-9)
+
+
+@settings(max_examples=25)
+@given(CLASSES, st.lists(st.integers(0, 24), min_size=1, max_size=25))
+def test_classes_of_a_resample_are_scored_as_the_rows_written_out(rows: Rows, picks: list[int]) -> None:
+    each_resample(THREE, rows, picks)
+    each_resample(TWO, [(min(a, 1), min(b, 1), min(c, 1)) for a, b, c in rows], picks)
+
+
+@given(NUMBERS, st.lists(st.integers(0, 24), min_size=1, max_size=25))
+def test_scores_of_a_resample_are_correlated_as_the_rows_written_out(rows: Rows, picks: list[int]) -> None:
+    each_resample(SCORES, rows, picks)
+
+
+@pytest.mark.parametrize("rows", [300, 70_000])
+def test_ranks_of_resamples_are_those_of_scipy(rows: int) -> None:
+    """Numbers of rows whose squares do not fit 32 bits included."""
+    rng = np.random.default_rng(0)
+    gold = np.round(rng.uniform(0, 5, rows), 1)
+    predicted = np.stack([gold + rng.normal(size=rows), gold > 4.5])
+    _, measure = weighted(SCORES, "spearman", gold, predicted)
+    order = np.lexsort((predicted[1], predicted[0], gold))
+    picks = rng.integers(0, rows, size=(3, rows))
+    found = measure(np.stack([np.bincount(each, minlength=rows) for each in picks]))
+    for place, each in enumerate(picks):
+        for model in range(2):
+            known = stats.spearmanr(gold[order][each], predicted[model][order][each]).statistic
+            assert found[model, place] == pytest.approx(known, abs=1e-10)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=8, unique=True), st.integers(1, 9))
+def test_a_resample_of_one_row_alone_correlates_with_nothing(values: list[float], times: int) -> None:
+    gold = np.array(sorted(values))
+    for metric in ("pearson", "spearman", "pearson_spearman"):
+        _, measure = weighted(SCORES, metric, gold, gold[None] / 3)
+        assert not measure(times * np.eye(len(gold), dtype=np.int64)).any()
+
+
+def test_ranks_of_many_rows_of_few_kinds_do_not_overflow() -> None:
+    gold, answers = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 3.0])
+    times = np.array([70_000, 60_000, 90_000])
+    _, measure = weighted(SCORES, "spearman", gold, answers[None])
+    known = stats.spearmanr(np.repeat(gold, times), np.repeat(answers, times)).statistic
+    assert measure(times[None])[0, 0] == pytest.approx(known)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "mse"])
+def test_means_over_rows_move_as_the_rows_written_out_do(metric: str) -> None:
+    rng = np.random.default_rng(1)
+    task = TWO if metric == "accuracy" else SCORES
+    gold, one = rng.integers(0, 2, (2, 400)).astype(float)
+    found = resample(task, gold, one[None], metric=metric, resamples=4000)
+    picks = rng.integers(0, 400, size=(4000, 400))
+    known = (gold == one)[picks].mean(axis=1)  # of classes 0 and 1, the squared error is a mistake
+    assert found.scores[0] == pytest.approx(score(task, gold, one)[metric])
+    assert found.drawn.std() == pytest.approx(known.std(), rel=0.05)
+
+
+def test_rankings_are_drawn_by_query() -> None:
+    # Three queries of a right and a wrong candidate, one of two right ones that leaves no choice.
+    groups = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    gold = np.array([1, 0, 1, 0, 1, 0, 1, 1], dtype=float)
+    good = np.array([2, 1, 2, 1, 1, 2, 0, 0], dtype=float)
+    for metric, value, step in (("precision_at_1", 2 / 3, 1 / 3), ("mrr", 5 / 6, 1 / 6), ("accuracy", 2 / 3, 1 / 3)):
+        found = resample(RANKED, gold, good[None], groups, metric=metric, resamples=500)
+        assert found.units == 3
+        assert found.scores[0] == pytest.approx(value) == pytest.approx(score(RANKED, gold, good, groups)[metric])
+        possible = 1 - np.arange(4) * step
+        assert np.abs(found.drawn[0][:, None] - possible).min(axis=1).max() < 1e-12
+
+
+def test_rows_without_gold_are_not_drawn() -> None:
+    gold, one = np.array([0, 1, np.nan, 1]), np.array([0, 1, 0, 0], dtype=float)
+    assert resample(TWO, gold, one[None]).units == 3
+    with pytest.raises(ValueError, match="no row with gold"):
+        resample(TWO, np.full(4, np.nan), one[None])
+
+
+# P-values -------------------------------------------------------------------------------------------------------------
+
+Simulated = tuple[Task, Array, Array, Array]
+
+
+def classes(rng: np.random.Generator, rows: int = 900, second: float = 0.75) -> Simulated:
+    """Return gold of uneven classes, and two models that are right so often, independently."""
+    gold = (rng.random(rows) < 0.65).astype(float)
+    one, other = (np.where(rng.random(rows) < right, gold, 1 - gold) for right in (0.75, second))
+    return TWO, gold, one, other
+
+
+def numbers(rng: np.random.Generator, rows: int = 200, second: float = 1.0) -> Simulated:
+    gold = np.round(rng.uniform(0, 5, rows), 1)
+    return SCORES, gold, gold + rng.normal(size=rows), gold + second * rng.normal(size=rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "metric"),
+    [
+        *((classes, metric) for metric in METRICS["classification"]),
+        *((numbers, metric) for metric in METRICS["regression"]),
+    ],
+)
+def test_p_values_are_even_where_models_do_not_differ(
+    make: Callable[[np.random.Generator], Simulated], metric: str
+) -> None:
+    rng = np.random.default_rng(1)
+    ps = [paired_bootstrap(*make(rng), metric=metric, resamples=400, seed=number).p for number in range(500)]
+    assert stats.kstest(ps, "uniform").pvalue > 0.01
+    # Where it matters, at a twentieth: four standard deviations about 25.
+    assert 5 < sum(p < 0.05 for p in ps) < 45
+
+
+@pytest.mark.parametrize(
+    ("make", "metric", "second"), [(classes, "accuracy", 0.68), (classes, "matthews", 0.68), (numbers, "spearman", 1.5)]
+)
+def test_a_known_shift_is_found(make: Callable[..., Simulated], metric: str, second: float) -> None:
+    rng = np.random.default_rng(11)
+    found = [
+        paired_bootstrap(*make(rng, second=second), metric=metric, resamples=600, seed=number) for number in range(60)
+    ]
+    assert sum(each.p < 0.05 for each in found) > 48
+    assert all(each.delta > 0 for each in found if each.p < 0.05)
+
+
+def test_few_rows_apart_are_judged_about_as_mcnemar_does_by_half() -> None:
+    """Discrete scores: with 12 wins and 4 losses, exact p is 0.077 and the middle of its step 0.049."""
+    gold = np.ones(300)
+    one, other = np.ones(300), np.ones(300)
+    other[:12], one[12:16] = 0, 0
+    found = paired_bootstrap(TWO, gold, one, other)
+    exact = mcnemar(one == gold, other == gold).p
+    middle = exact - stats.binom.pmf(4, 16, 0.5)
+    assert exact == pytest.approx(0.0768, abs=1e-4)
+    assert found.p == pytest.approx(middle, abs=0.012)
+
+
+def test_coarse_steps_make_p_values_neither_larger_nor_smaller() -> None:
+    """A hundred rows give few scores; that the delta lies on a step of its own must not shift p-values."""
+    rng = np.random.default_rng(2)
+    ps = [paired_bootstrap(*classes(rng, rows=100), resamples=400, seed=number).p for number in range(500)]
+    assert np.mean(ps) == pytest.approx(0.5, abs=0.039)  # three standard deviations; whole steps would add 0.06
+
+
+def test_a_model_does_not_differ_from_itself() -> None:
+    gold, one, _ = classes(np.random.default_rng(0))[1:]
+    assert paired_bootstrap(TWO, gold, one, one) == (0.0, (0.0, 0.0), 1.0, 0.0, "paired bootstrap")
+
+
+def test_constant_answers_and_one_class_are_compared_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
+    gold = np.array([0, 1] * 50, dtype=float)
+    for task, metric in [(TWO, metric) for metric in TWO.metrics] + [(SCORES, metric) for metric in SCORES.metrics]:
+        for truth in (gold, np.ones(100)):
+            found = paired_bootstrap(task, truth, gold, np.ones(100), metric=metric, resamples=200)
+            assert np.isfinite(found.delta) and found.interval is not None and np.isfinite(found.interval).all()
+    assert not recwarn.list
+
+
+def test_the_effect_on_accuracy_is_the_mean_difference_in_its_standard_deviations() -> None:
+    _, gold, one, other = classes(np.random.default_rng(3), second=0.65)
+    apart = (one == gold).astype(float) - (other == gold)
+    found = paired_bootstrap(TWO, gold, one, other)
+    assert found.effect == pytest.approx(apart.mean() / apart.std(), rel=0.05)
+    low, high = found.interval
+    reach = 1.96 * apart.std() / 30
+    assert (low, high) == pytest.approx((found.delta - reach, found.delta + reach), abs=0.004)
+    assert low < found.delta < high and (found.p < 0.05) == (low > 0 or high < 0)
+
+
+def test_sides_change_places_and_nothing_else_changes() -> None:
+    data = numbers(np.random.default_rng(5), second=1.2)
+    there, back = paired_bootstrap(*data), paired_bootstrap(*data[:2], data[3], data[2])
+    assert back.delta == pytest.approx(-there.delta)
+    assert back.p == pytest.approx(there.p, abs=0.03)
+
+
+def test_the_same_seed_gives_the_same_and_however_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = numbers(np.random.default_rng(5))
+    first = paired_bootstrap(*data, resamples=500)
+    monkeypatch.setattr(bootstrap, "AT_ONCE", 1000)
+    again = paired_bootstrap(*data, resamples=500)
+    assert again.p == first.p and again.interval == pytest.approx(first.interval)
+    assert paired_bootstrap(*data, resamples=500, seed=1) != first
+
+
+def test_the_interval_of_one_score_is_about_that_of_a_share() -> None:
+    gold = np.ones(1000)
+    low, high = score_interval(TWO, gold, np.append(np.ones(800), np.zeros(200)))
+    assert (low, high) == pytest.approx((0.8 - 1.96 * 0.4 / 1000**0.5, 0.8 + 1.96 * 0.4 / 1000**0.5), abs=0.002)
+
+
+def test_glue_names_no_metric_that_can_not_be_resampled() -> None:
+    rng = np.random.default_rng(0)
+    for entry in GLUE.values():
+        make = numbers if entry.task.kind == "regression" else classes
+        for metric in entry.task.metrics:
+            _, *data = make(rng, rows=60)
+            assert paired_bootstrap(entry.task, *data, metric=metric, resamples=50).p is not None
+
+
+# Seeds and rows -------------------------------------------------------------------------------------------------------
+
+
+def seeds(rng: np.random.Generator, count: int, ability: float = 0.75, rows: int = 400) -> tuple[Array, Array, Array]:
+    """Return gold and two sides of seeds, each with luck of its own: the second is as able as asked."""
+    gold = (rng.random(rows) < 0.5).astype(float)
+    hard = rng.normal(size=rows)  # rows are hard for all
+    sides = []
+    for mean in (0.75, ability):
+        right = (
+            stats.norm.ppf(mean) * 2**0.5 + 0.15 * rng.normal(size=(count, 1)) + hard + rng.normal(size=(count, rows))
+        )
+        sides.append(np.where(right > 0, gold, 1 - gold))
+    return gold, sides[0], sides[1]
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_seeds_and_rows_together_are_not_more_sure_than_they_may_be(count: int) -> None:
+    rng = np.random.default_rng(13)
+    ps = [nested_bootstrap(TWO, *seeds(rng, count), resamples=400, seed=number).p for number in range(400)]
+    assert sum(p < 0.05 for p in ps) < 37  # four standard deviations above 20
+
+
+def test_rows_alone_are_too_sure_of_seeds_that_differ_by_luck() -> None:
+    rng = np.random.default_rng(13)
+    found = [seeds(rng, 3) for _ in range(200)]
+    alone = sum(paired_bootstrap(TWO, gold, one[0], other[0], resamples=300).p < 0.05 for gold, one, other in found)
+    both = sum(nested_bootstrap(TWO, gold, one, other, resamples=300).p < 0.05 for gold, one, other in found)
+    assert alone > 20 > both
+
+
+def test_seeds_that_are_better_are_found_so() -> None:
+    rng = np.random.default_rng(17)
+    found = [nested_bootstrap(TWO, *seeds(rng, 3, ability=0.6), resamples=400) for _ in range(20)]
+    assert sum(each.p < 0.05 for each in found) > 16
+    gold, ones, others = seeds(rng, 3)
+    one = nested_bootstrap(TWO, gold, ones, others)
+    means = [np.mean([score(TWO, gold, each)["accuracy"] for each in side]) for side in (ones, others)]
+    assert one.delta == pytest.approx(means[0] - means[1])
+
+
+def test_the_effect_of_seeds_that_all_answer_alike_is_that_of_one() -> None:
+    gold, ones, others = seeds(np.random.default_rng(1), 1)
+    nested = nested_bootstrap(TWO, gold, np.repeat(ones, 3, axis=0), np.repeat(others, 3, axis=0))
+    assert nested.effect == pytest.approx(paired_bootstrap(TWO, gold, ones[0], others[0]).effect)
+
+
+def test_models_that_differ_by_the_same_on_any_rows_are_judged_by_how_many_there_are() -> None:
+    for rows, p in ((4, 2 / 16), (50, 1 / 10_001)):
+        found = paired_bootstrap(TWO, np.ones(rows), np.ones(rows), np.zeros(rows))
+        assert found == (1.0, (1.0, 1.0), pytest.approx(p), None, "paired bootstrap")
+
+
+def test_one_seed_each_is_the_paired_bootstrap() -> None:
+    gold, ones, others = seeds(np.random.default_rng(1), 1)
+    nested, paired = nested_bootstrap(TWO, gold, ones, others), paired_bootstrap(TWO, gold, ones[0], others[0])
+    assert nested[:4] == paired[:4]

@@ -90,16 +90,18 @@ def predict_all(
     tasks: Sequence[Task],
     batch: int,
     progress: Callable[[int], None] | None = None,
+    *,
+    exact: bool = False,
 ) -> dict[str, Predictions]:
     """Run a model over tokens once, longest rows together, and give each task's logits in the rows' order.
 
     A CPU takes `batch` rows at once. A GPU that has bfloat16 computes in it, and takes as many rows as fill it. Of many
     rows, a light network takes as many as fit on either. `progress` is told how many rows were done since it was last
-    called.
+    called. `exact` keeps to the precision of the weights on a GPU too.
     """
     columns = {task.name: model.columns(task.head) for task in tasks}
     device = next(model.parameters()).device
-    low = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    low = not exact and device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     packed = len(tokens) >= MANY if model.light else low
     pieces = _packed if packed and model.packs_on(device) else _padded
     logits = torch.empty(len(tokens), max((span.stop for span in columns.values()), default=0), device=device)

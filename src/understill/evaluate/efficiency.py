@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import PreTrainedTokenizerFast
 
 from understill.data.batch import in_order
-from understill.data.tokens import Tokens, encode
+from understill.data.tokens import TextEncoder, Tokens
 from understill.errors import UserError
 from understill.evaluate.predict import predict_all
 from understill.models.folder import WEIGHTS, ModelFolder
@@ -43,7 +42,7 @@ class Candidate:
 
     name: str
     model: MultiTaskModel
-    tokenizer: PreTrainedTokenizerFast
+    encode: TextEncoder
     max_length: int
     file: Path | None = None  # its weights; where there is none, their size is that of the numbers
     exact: bool = False  # in the precision of its weights, and not in bfloat16, on a GPU
@@ -100,7 +99,7 @@ def of_folder(name: str, folder: ModelFolder, pair: bool = False) -> Candidate:
     lengths = [folder.max_lengths[task.name] for task in folder.tasks if task.pair == pair]
     if not lengths:
         raise UserError(f"{folder.path} has no task that reads {'two texts' if pair else 'one text'}")
-    return Candidate(name, folder.model, folder.tokenizer, max(lengths), folder.path / WEIGHTS)
+    return Candidate(name, folder.model, TextEncoder(folder.tokenizer), max(lengths), folder.path / WEIGHTS)
 
 
 def measure(
@@ -178,7 +177,7 @@ def embeddings(model: MultiTaskModel) -> int:
 @torch.inference_mode()
 def flops(candidate: Candidate, texts: Sequence[Text]) -> float:
     """Return the mean operations of one text by itself, as the network is written down: nothing padded or shared."""
-    tokens = encode(texts, candidate.tokenizer, candidate.max_length)
+    tokens = candidate.encode(texts, candidate.max_length)
     model = candidate.model
     device = next(model.parameters()).device
     # Libraries' own LSTMs and attention are closed to the counter; torch's plain ones are products that it sees.
@@ -197,7 +196,7 @@ def flops(candidate: Candidate, texts: Sequence[Text]) -> float:
 def _round(candidate: Candidate, texts: Sequence[Text], batch: int) -> Round:
     """Answer texts once; return the seconds of tokenising and of the model."""
     start = _now(candidate.model)
-    tokens = encode(texts, candidate.tokenizer, candidate.max_length)
+    tokens = candidate.encode(texts, candidate.max_length)
     middle = time.perf_counter()
     _answer(candidate, tokens, batch)
     return middle - start, _now(candidate.model) - middle
@@ -251,7 +250,7 @@ def _bytes(model: MultiTaskModel) -> int:
 
 def _peak(candidate: Candidate, texts: Sequence[Text], batch: int, device: str) -> int | None:
     """Answer all texts; return the weights and the most memory that this took beside them."""
-    tokens = encode(texts, candidate.tokenizer, candidate.max_length)
+    tokens = candidate.encode(texts, candidate.max_length)
     begin, most = _cuda_meter() if device == "cuda" else _linux_meter()
     before = begin()
     _answer(candidate, tokens, batch)

@@ -28,4 +28,4 @@ class Mean(nn.Module):
         # What is behind the last text is a bag of its own.
         bags = torch.cat([starts, starts[-1:] + lengths[-1:]])
         means = [functional.embedding_bag(ids, channel.weight, bags, mode="mean") for channel in channels]
-        return torch.cat(means, dim=1)[:-1]
+        return (torch.cat(means, dim=1) if len(means) > 1 else means[0])[:-1]

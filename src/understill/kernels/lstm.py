@@ -1,4 +1,4 @@
-"""One step of an LSTM in both directions, for all texts that are long enough, in one program a few texts."""
+"""One step of an LSTM in both directions, for all texts that are long enough: gates, cells and states in one kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def _tanh(x):
     return 2 * tl.sigmoid(2 * x) - 1
 
 
-@triton.jit
+# Triton would compile it anew for numbers that are 1 or multiples of 16.
+@triton.jit(do_not_specialize=["step", "count", "rows"])
 def _step(
     added_, table_, words_, starts_, lengths_, states_, cells_, step, count, rows,
     UNITS: tl.constexpr, BLOCK: tl.constexpr, TEXTS: tl.constexpr,

@@ -107,3 +107,24 @@ def test_significance_times_every_metric(monkeypatch: pytest.MonkeyPatch, capsys
     importlib.import_module("significance").main(["--rows", "60", "--resamples", "20"])
     out = capsys.readouterr().out
     assert all(metric in out for kind in ("classification", "regression") for metric in METRICS[kind])
+
+
+def test_efficiency_sets_students_beside_a_large_encoder(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = bench("efficiency", "--shape", "2x32x2", "--rows", 40, "--count", 4, "--singles", 2, "--batch", 8)
+    rows = {row["name"]: row for row in figures["rows"]}
+    assert list(rows) == ["BERT 2×32×2", "tiny-bert", "BiLSTM 150/200", "BiLSTM 300/400", "static"]
+    for row in rows.values():
+        count = 4 if "bert" in row["name"].lower() else figures["settings"]["sentences"]
+        assert row["sentences"] == count and len(row["seconds"]["model"]) == 2
+        assert row["times_as_fast"]["model"]["low"] <= row["times_as_fast"]["model"]["value"]
+    assert rows["BERT 2×32×2"]["times_as_fast"]["model"]["value"] == 1
+    own = rows["BiLSTM 150/200"]
+    assert own["parameters"] - own["embeddings"] == 2 * 600 * (300 + 150 + 2) + 300 * 200 + 200 + 2 * 200 + 2
+    assert "as in the paper" in capsys.readouterr().out
+
+
+def test_efficiency_needs_no_pretrained_weights(bench: Any, tmp_path: Path) -> None:
+    efficiency = importlib.import_module("efficiency")
+    tokenizer = efficiency.pieces_of(str(tmp_path / "nowhere"), ["the film was good", "the film was long"])
+    assert tokenizer.convert_ids_to_tokens(tokenizer("the film")["input_ids"]) == ["[CLS]", "the", "film", "[SEP]"]
+    assert efficiency.bert((2, 32, 2), 100).encoder.width == 32

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from helpers import same, weights_of
 from understill import pipeline
+from understill.cli import main
 from understill.data import demo
 from understill.errors import UserError
 from understill.estimate import estimate
@@ -349,6 +351,33 @@ def test_korean_is_learnt_by_words_and_by_an_encoders_pieces(
         assert "".join(pieces).replace("▁", " ").strip() == "배송이 늦어요", "an unseen form is known by its pieces"
     else:
         assert pieces == ["배송이", "[UNK]"]
+
+
+def test_the_command_teaches_a_student_over_korean_pieces(
+    korean: dict[str, Any], korean_encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = {"steps": 60, "batch": 16, "lr": 1e-2, "evaluate": "never", "keep": "last"}
+    values = {
+        "name": "korean",
+        "tasks": korean,
+        "encoder": {"name": "static", "words": WORDS},
+        "training": fit,
+        "teachers": [{"tasks": "each"}],
+        "student": {"encoder": {"name": "bilstm", "words": {**WORDS, "tokenizer": str(korean_encoder)}}},
+        "output": {"folder": str(tmp_path / "runs")},
+        "machine": {"device": "cpu", "threads": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
+    run = tmp_path / "runs" / "korean"
+    for command in (
+        ["run", str(tmp_path / "recipe.yaml")],
+        ["predict", str(run), "--text", "배송이 늦어서 화가 났어요"],
+    ):
+        capsys.readouterr()
+        with pytest.raises(SystemExit, match="0"):
+            main(command)
+    assert load_model(run / "models" / "student").model.encoder.config.network == "bilstm"
+    assert "불만" in capsys.readouterr().out, "forms that no training text has are known by their pieces"
 
 
 # Augmented rows -------------------------------------------------------------------------------------------------------

@@ -16,14 +16,24 @@ from torch import Tensor, nn
 
 from helpers import MOOD, STARS, TASKS, TOPIC, liven, some_batch, some_batches, wider
 from understill.data.batch import Batch
+from understill.data.packed import pack
 from understill.data.vectors import Vectors
 from understill.errors import UserError
+from understill.models import bilstm
 from understill.models.bilstm import BiLstm
 from understill.models.encoder import build_encoder, load_encoder
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, continued, new_model
 from understill.models.static import Mean
-from understill.models.words import VECTORS, WordEncoder, WordsConfig, WordVectors, read_config, save_vectors
+from understill.models.words import (
+    VECTORS,
+    WordEncoder,
+    WordNetwork,
+    WordsConfig,
+    WordVectors,
+    read_config,
+    save_vectors,
+)
 from understill.schema import EncoderSpec, HeadsSpec, Training
 from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
@@ -88,6 +98,42 @@ def test_padding_changes_nothing_whatever_it_holds(kind: str, tasks: Any) -> Non
     for other in (padded, filled):
         assert torch.allclose(model(batch), model(other), rtol=0, atol=1e-6)
     assert model(batch).std(0).max() > 0.01, "rows are told apart"
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=9),
+    tail=st.integers(0, 3),
+    known=st.sampled_from([4, 400]),
+    seed=st.integers(0, 9),
+)
+@pytest.mark.parametrize("channels", ["trainable", "both"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_in_a_line_have_the_vectors_of_padded_ones(
+    kind: str, channels: str, lengths: list[int], tail: int, known: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    network = WordNetwork(config(kind, vocab_size=known, channels=channels)).double().eval()
+    with torch.no_grad():
+        for weight in network.words.parameters():
+            weight.normal_()
+    ids, ends = torch.randint(0, known, (sum(lengths) + tail,)), torch.tensor(lengths).cumsum(0)
+    padded = torch.zeros(len(lengths), max(1, *lengths), dtype=torch.int64)
+    for row, (length, end) in enumerate(zip(lengths, ends.tolist(), strict=True)):
+        padded[row, :length] = ids[end - length : end]
+    want = network(padded, torch.tensor(lengths))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(bilstm._ROWS, "cpu", 4)
+        got = network.read(ids, ends - torch.tensor(lengths), torch.tensor(lengths))
+    assert torch.allclose(got, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("tasks", [TASKS, (MOOD,)], ids=["both forms", "one text"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_rows_have_the_logits_of_padded_ones(kind: str, tasks: Any) -> None:
+    model, batch = model_of(kind, tasks), some_batch(9, tasks)
+    liven(model)
+    with torch.inference_mode():
+        assert torch.allclose(model(pack(batch)), model(batch), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("tasks", [TASKS, (MOOD,)], ids=["both forms", "one text"])

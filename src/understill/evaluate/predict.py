@@ -29,6 +29,10 @@ from understill.tasks import Kind, Task
 
 #: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
 BUDGET = 1 << 16
+#: How many times as many are read at once by a network that costs little a token.
+LIGHT = 16
+#: Fewer rows than this are not worth the preparations of a light network.
+MANY = 32
 
 
 class Network(Protocol):
@@ -44,6 +48,10 @@ class Network(Protocol):
 
     def columns(self, task: str) -> slice:
         """Return where a task's outputs stand."""
+
+    @property
+    def light(self) -> bool:
+        """Whether a token costs next to nothing, so that the many tokens are what takes time."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Return the weights; the rows go where they are."""
@@ -84,19 +92,23 @@ def predict_all(
     tasks: Sequence[Task],
     batch: int,
     progress: Callable[[int], None] | None = None,
+    *,
+    exact: bool = False,
 ) -> dict[str, Predictions]:
     """Run a model over tokens once, longest rows together, and give each task's logits in the rows' order.
 
-    A CPU takes `batch` rows at once. A GPU that has bfloat16 computes in it, and takes as many rows as fill it.
-    `progress` is told how many rows were done since it was last called.
+    A CPU takes `batch` rows at once. A GPU that has bfloat16 computes in it, and takes as many rows as fill it. Of many
+    rows, a light network takes as many as fit on either. `progress` is told how many rows were done since it was last
+    called. `exact` keeps to the precision of the weights on a GPU too.
     """
     columns = {task.name: model.columns(task.head) for task in tasks}
     device = next(model.parameters()).device
-    low = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    pieces = _packed if low and model.packs_on(device) else _padded
+    low = not exact and device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    packed = len(tokens) >= MANY if model.light else low
+    pieces = _packed if packed and model.packs_on(device) else _padded
     logits = torch.empty(len(tokens), max((span.stop for span in columns.values()), default=0), device=device)
     with torch.autocast("cuda", torch.bfloat16) if low else nullcontext():
-        for rows, piece in pieces(tokens, batch, device):
+        for rows, piece in pieces(tokens, batch, device, BUDGET * LIGHT if model.light else BUDGET):
             logits[rows] = model(piece)[:, : logits.shape[1]].float()
             if progress:
                 progress(len(piece))
@@ -109,27 +121,28 @@ def predict_all(
     return out
 
 
-def _padded(tokens: Tokens, batch: int, device: torch.device) -> Iterator[tuple[Tensor, Batch]]:
+def _padded(tokens: Tokens, batch: int, device: torch.device, budget: int) -> Iterator[tuple[Tensor, Batch]]:
     """Give all rows in padded batches."""
     if device.type == "cuda" and len(tokens):
-        batch = max(batch, BUDGET // int(tokens.lengths.max()))
+        batch = max(batch, budget // int(tokens.lengths.max()))
     # Which task's number the rows carry only matters for dropout, which is off.
     for piece in in_order(tokens, 0, batch, sizes=sizes_on(device.type, tokens.max_length)):
         moved = piece.to(device)
         yield moved.row, moved
 
 
-def _packed(tokens: Tokens, batch: int, device: torch.device) -> Iterator[tuple[Tensor, Packed]]:
-    """Give all rows in packed batches that fill a GPU; the tokens are brought there once."""
+def _packed(tokens: Tokens, batch: int, device: torch.device, budget: int) -> Iterator[tuple[Tensor, Packed]]:
+    """Give all rows in packed batches of so many tokens; the tokens are brought to the device once."""
     resident = Resident([Stream(0, [tokens])], np.ones(1), tokens.pad, device)
     lengths = tokens.lengths
-    order = np.argsort(-lengths, kind="stable")
+    # Rows have fewer than 65536 tokens, and numbers as small as that are sorted several times as fast.
+    order = np.argsort((lengths.max(initial=0) - lengths).astype(np.uint16), kind="stable")
     ends = np.cumsum(lengths[order], dtype=np.int64)
     rows = torch.from_numpy(order).to(device)
     start = 0
     while start < len(order):
         done = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, done + BUDGET, side="right")))
+        stop = max(start + 1, int(np.searchsorted(ends, done + budget, side="right")))
         own = rows[start:stop]
         yield own, resident.pack(own, room(int(ends[stop - 1]) - done), int(lengths[order[start]]))
         start = stop

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from understill.data.tokens import encode
+from understill.data.tokens import TextEncoder
 from understill.errors import UserError, nearest
 from understill.evaluate.predict import Predictions, predict_all
 from understill.models.folder import ModelFolder, find_model, load_model
@@ -28,6 +28,7 @@ class Predictor:
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
         self.folder = folder
         self.model = folder.model.to(device).eval()
+        self.encode = TextEncoder(folder.tokenizer)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -57,7 +58,7 @@ class Predictor:
         found: dict[str, Predictions] = {}
         lengths = self.folder.max_lengths
         for length in {lengths[task.name] for task in tasks}:
-            tokens = encode(rows, self.folder.tokenizer, length)
+            tokens = self.encode(rows, length)
             found |= predict_all(self.model, tokens, [task for task in tasks if lengths[task.name] == length], batch)
         return {task.name: found[task.name] for task in tasks}
 

@@ -84,6 +84,8 @@ _RECORDS = ("understill.json", "scores.json")
 class Encoder(nn.Module):
     """A pretrained encoder that turns a batch into one vector per row."""
 
+    light = False
+
     def __init__(self, network: PreTrainedModel, pooling: str = "default") -> None:
         super().__init__()
         self.network = network

@@ -55,6 +55,11 @@ class MultiTaskModel(nn.Module):
         """Tell whether it reads packed rows on a device."""
         return self.encoder.packs_on(device)
 
+    @property
+    def light(self) -> bool:
+        """Whether a token costs next to nothing, so that the many tokens are what takes time."""
+        return self.encoder.light
+
     def columns(self, task: str) -> slice:
         """Return where a task's outputs stand."""
         start = 0

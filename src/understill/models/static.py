@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class Mean(nn.Module):
@@ -18,3 +21,11 @@ class Mean(nn.Module):
         cells = torch.arange(words.shape[1], device=words.device)
         there = (cells < lengths.unsqueeze(1)).to(words.dtype) / lengths.clamp(min=1).unsqueeze(1).to(words.dtype)
         return (there.unsqueeze(1) @ words).squeeze(1)
+
+    @torch.no_grad()
+    def read(self, channels: Sequence[nn.Embedding], ids: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
+        """Return one vector per text, [n, width], of texts that lie one after the other in a line of ids."""
+        # What is behind the last text is a bag of its own.
+        bags = torch.cat([starts, starts[-1:] + lengths[-1:]])
+        means = [functional.embedding_bag(ids, channel.weight, bags, mode="mean") for channel in channels]
+        return (torch.cat(means, dim=1) if len(means) > 1 else means[0])[:-1]

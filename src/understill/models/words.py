@@ -97,6 +97,10 @@ class WordNetwork(nn.Module):
         """Return one vector per text, [n, width]."""
         return self.text(self.words(ids), lengths)  # type: ignore[no-any-return]
 
+    def read(self, ids: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
+        """Return one vector per text, [n, width], of texts that lie one after the other in a line of ids."""
+        return self.text.read(self.words.channels, ids, starts, lengths)
+
 
 class WordEncoder(nn.Module):
     """A network over words in an encoder's place: the texts of a pair go through the same network one by one.
@@ -107,6 +111,7 @@ class WordEncoder(nn.Module):
 
     pooling = "default"
     packable = False
+    light = True
 
     def __init__(self, config: WordsConfig) -> None:
         super().__init__()
@@ -116,8 +121,8 @@ class WordEncoder(nn.Module):
         self.pairs = True  # whether there may be second texts
 
     def packs_on(self, device: torch.device) -> bool:
-        """Tell whether it reads packed rows on a device."""
-        return False
+        """Tell whether it reads packed rows on a device; to be trained, it wants them padded."""
+        return True
 
     @property
     def width(self) -> int:
@@ -126,11 +131,28 @@ class WordEncoder(nn.Module):
 
     def forward(self, batch: Batch | Packed) -> Tensor:
         """Return one vector per row, [n, width] or [n, 4·width]."""
-        assert isinstance(batch, Batch)
+        texts = self._packed(batch) if isinstance(batch, Packed) else self._padded(batch)
+        if not self.pairs:
+            return texts
+        one, two = texts
+        return torch.cat([one, two, one * two, (one - two).abs()], dim=1)
+
+    def _padded(self, batch: Batch) -> Tensor:
+        """Return the vectors of all rows' texts, [n, width], or of first and second ones, [2, n, width]."""
         if not self.pairs:
             return self.network(batch.ids, batch.lengths)  # type: ignore[no-any-return]
-        one, two = self.network(*_apart(batch)).chunk(2)
-        return torch.cat([one, two, one * two, (one - two).abs()], dim=1)
+        return self.network(*_apart(batch)).unflatten(0, (2, -1))  # type: ignore[no-any-return]
+
+    def _packed(self, batch: Packed) -> Tensor:
+        """Return the same of packed rows."""
+        starts, lengths = batch.starts[:-1].long(), batch.starts.diff().long()
+        if not self.pairs:
+            return self.network.read(batch.ids, starts, lengths)
+        # The texts of a row lie one after the other too.
+        first = starts.new_zeros(len(batch) + 1).index_add_(0, batch.home, 1 - batch.types)[:-1]
+        both = torch.stack([starts, starts + first], dim=1), torch.stack([first, lengths - first], dim=1)
+        texts = self.network.read(batch.ids, *(each.flatten() for each in both))
+        return texts.view(-1, 2, self.width).transpose(0, 1)
 
 
 def _apart(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -39,6 +39,8 @@ _PROBES = ("a", "a b a b a b a b a")
 class Classifier(nn.Module):
     """A Hugging Face sequence classifier that reads batches."""
 
+    light = False
+
     def __init__(self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
         super().__init__()
         self.network = network

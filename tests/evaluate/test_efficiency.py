@@ -1,0 +1,168 @@
+"""Efficiency: sizes and operations by hand, rounds in turns, and ratios that are those of paired rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import MOOD, TASKS, TOPIC
+from understill.data.tokens import TextEncoder
+from understill.data.vocabulary import word_tokenizer
+from understill.errors import UserError
+from understill.evaluate import efficiency as module
+from understill.evaluate.efficiency import Candidate, Efficiency, embeddings, flops, measure, of_folder
+from understill.evaluate.predictor import Predictor
+from understill.models.multitask import MultiTaskModel
+from understill.models.words import WordEncoder, WordsConfig
+from understill.schema import HeadsSpec
+
+TEXTS = ["the parcel never came", "not bad at all", "good", "my account is locked and nobody listens to me"]
+
+
+def over_words(kind: str, tasks: Any = (MOOD,), **changes: Any) -> Candidate:
+    tokenizer = word_tokenizer(TEXTS, 100)
+    sizes = {"vocab_size": len(tokenizer), "size": 6, "hidden": 5, "dense": 7, **changes}
+    model = MultiTaskModel(WordEncoder(WordsConfig(kind, **sizes)), tasks, HeadsSpec()).eval()
+    return Candidate(kind, model, TextEncoder(tokenizer), 32)
+
+
+def some(**changes: Any) -> Efficiency:
+    facts: dict[str, Any] = dict(name="a", device="cpu", precision="fp32", parameters=1, embeddings=0, file_bytes=4)
+    facts |= dict(flops=1.0, peak_bytes=None, batch=8, sentences=100, latency={})
+    return Efficiency(**{**facts, "seconds": {"model": (1.0, 2.0, 4.0)}, **changes})
+
+
+# What is counted ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_operations_of_a_bilstm_are_those_of_its_equations(channels: int) -> None:
+    candidate = over_words("bilstm", channels={1: "trainable", 2: "both"}[channels])
+    words = candidate.encode(TEXTS, 32).lengths.mean()
+    lstms = 2 * 8 * 5 * (6 * channels + 5) * words  # two directions, four gates, a product and a sum
+    assert flops(candidate, TEXTS) == pytest.approx(lstms + 2 * (10 * 7 + 7 * MOOD.outputs))
+
+
+def test_operations_of_a_mean_are_its_sum_and_the_heads() -> None:
+    candidate = over_words("static")
+    words = candidate.encode(TEXTS, 32).lengths.mean()
+    assert flops(candidate, TEXTS) == pytest.approx(2 * 6 * words + 2 * (6 * 7 + 7 * MOOD.outputs))
+
+
+def test_operations_of_an_encoder_are_those_of_its_layers(predictor: Predictor) -> None:
+    candidate = of_folder("tiny", predictor.folder)
+    lengths = candidate.encode(TEXTS, candidate.max_length).lengths.astype(float)
+    layer = 2 * (4 * 32 * 32 + 2 * 32 * 64) * lengths + 2 * 2 * 32 * lengths**2
+    outputs = sum(task.outputs for task in predictor.tasks)
+    assert flops(candidate, TEXTS) == pytest.approx((2 * layer + 2 * 32 * 32 + 2 * 32 * outputs).mean())
+
+
+def test_word_vectors_are_counted_apart(predictor: Predictor) -> None:
+    candidate = over_words("bilstm", channels="both")
+    assert embeddings(candidate.model) == 2 * 6 * candidate.model.encoder.config.vocab_size
+    assert embeddings(predictor.model) == 32 * len(predictor.folder.tokenizer)
+
+
+# How it is measured ---------------------------------------------------------------------------------------------------
+
+
+def test_models_of_all_kinds_are_measured_side_by_side(predictor: Predictor) -> None:
+    teacher = of_folder("teacher", predictor.folder)
+    students = [over_words("bilstm"), replace(over_words("static"), sentences=3)]
+    found = measure([teacher, *students], TEXTS, "cpu", batch=2, rounds=3, singles=4)
+    assert [each.name for each in found] == ["teacher", "bilstm", "static"]
+    assert [each.sentences for each in found] == [4, 4, 3]
+    for each in found:
+        assert each.parameters > each.embeddings > 0 and each.precision == "fp32"
+        assert each.peak_bytes is None or each.peak_bytes >= 4 * each.parameters
+        assert set(each.seconds) == set(each.latency) == {"model", "text to answer"}
+        assert all(len(times) == 3 for times in each.seconds.values())
+        pairs = zip(each.seconds["model"], each.seconds["text to answer"], strict=True)
+        assert all(0 < model < whole for model, whole in pairs)
+        for latency in each.latency.values():
+            assert 0 < latency.median <= latency.p95 <= latency.p99
+    assert found[0].file_bytes == (predictor.folder.path / "model.safetensors").stat().st_size
+
+
+def test_every_round_has_every_model_once_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def count(candidate: Candidate, texts: list[str], batch: int) -> tuple[float, float]:
+        seen.append((candidate.name, batch))
+        return 1.0, 1.0
+
+    monkeypatch.setattr(module, "_round", count)
+    candidates = [replace(over_words("static"), name=name) for name in "abc"]
+    measure(candidates, TEXTS, "cpu", batch=7, rounds=12, singles=0)
+    order = "".join(name for name, batch in seen if batch == 7)
+    turns = {order[start : start + 3] for start in range(0, 36, 3)}
+    assert all(sorted(turn) == ["a", "b", "c"] for turn in turns) and len(turns) > 2
+
+
+def test_pairs_are_measured_as_pairs(predictor: Predictor) -> None:
+    pairs = [(text, TEXTS[-number]) for number, text in enumerate(TEXTS)]
+    (found,) = measure([over_words("bilstm", (TOPIC,))], pairs, "cpu", rounds=2, singles=2)
+    assert found.sentences == 4
+    assert of_folder("m", predictor.folder, pair=True).max_length == 32
+
+
+def test_what_cannot_be_measured_is_said(make_model: Callable[..., Path]) -> None:
+    from understill.models.folder import load_model
+
+    with pytest.raises(UserError, match="no texts"):
+        measure([over_words("static")], [], "cpu")
+    with pytest.raises(UserError, match="has no task that reads two texts"):
+        of_folder("m", load_model(make_model((TASKS[0],))), pair=True)
+
+
+# Ratios ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_ratio_is_that_of_paired_rounds() -> None:
+    # Both rounds are disturbed alike, so the ratio is sharp where the rates are not.
+    fast, slow = some(), some(seconds={"model": (10.0, 20.0, 40.0)}, sentences=50)
+    ratio = fast.times_as_fast(slow, "model")
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((20, 20, 20))
+    rate = fast.rate("model")
+    assert rate.value == pytest.approx(50) and rate.low < 25 and rate.high > 100
+
+
+def test_one_round_tells_nothing_of_its_spread() -> None:
+    rate = some(seconds={"model": (4.0,)}).rate("model")
+    assert (rate.value, rate.low, rate.high) == (pytest.approx(25), 0, math.inf)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=9), st.floats(0.1, 10))
+def test_an_interval_holds_its_value_and_follows_the_unit(seconds: list[float], factor: float) -> None:
+    rate = some(seconds={"model": tuple(seconds)}).rate("model")
+    assert rate.low <= rate.value * (1 + 1e-9) and rate.value <= rate.high * (1 + 1e-9)
+    other = some(seconds={"model": tuple(factor * each for each in seconds)}).rate("model")
+    assert np.allclose([other.low, other.value, other.high], np.array([rate.low, rate.value, rate.high]) / factor)
+
+
+def test_intervals_hold_the_truth_nineteen_times_in_twenty() -> None:
+    random = np.random.default_rng(0)
+    held = 0
+    for _ in range(1000):
+        rate = some(seconds={"model": tuple(100 * np.exp(random.normal(0, 0.3, 5)))}).rate("model")
+        held += rate.low <= 1 <= rate.high
+    assert 925 <= held <= 975
+
+
+@pytest.mark.gpu
+def test_precisions_and_memory_on_a_gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    candidate = over_words("bilstm")
+    found = measure([candidate, replace(candidate, exact=True)], TEXTS, "cuda", rounds=2, singles=2)
+    assert [each.precision for each in found] == ["fp16", "fp32"]
+    assert all(each.peak_bytes for each in found)

@@ -20,6 +20,7 @@ from understill.models.assets import ASSETS, locate_vectors
 from understill.models.encoder import check_layers, check_lengths, identity, resolve
 from understill.pipeline.augmenting import augment_tasks, tagger_of
 from understill.pipeline.drafting import Drafts, own_names
+from understill.pipeline.examining import refuse_silence
 from understill.pipeline.layout import Layout
 from understill.pipeline.plan import ModelPlan, Plan, WordSource, cache_folder
 from understill.recipe import Recipe
@@ -74,7 +75,9 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
     loaded = {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
     loaded = augment_tasks(recipe, loaded, tagger, watch)
-    return _lay_out(Drafts(recipe, loaded, found_encoders, sources), outside)
+    plan = _lay_out(Drafts(recipe, loaded, found_encoders, sources), outside)
+    refuse_silence(plan)
+    return plan
 
 
 def _lay_out(drafts: Drafts, outside: Mapping[str, tuple[str, str]]) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +30,11 @@ from understill.targets.checkpoint import checkpoint_digest, locate
 from understill.targets.predictions import predictions_digest
 from understill.tasks import Task
 from understill.train.device import check_trackers, pick_device, pick_precision
+
+log = logging.getLogger(__name__)
+
+#: Rates at which networks learn that begin at random; encoders take far lower ones.
+_USUAL = {"adamw": 2e-3, "adamax": 2e-3, "adadelta": 1.0}
 
 
 def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
@@ -70,6 +76,7 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     with found:
         tagger = tagger_of(recipe)
     found.raise_if_any()
+    _look_at_rates(recipe)
     skip = recipe.data.on_bad_row == "skip"
     loaded = read_tasks(tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
     # A diagnostic set's labels are in the order of the head that answers it, also where that task is the user's own.
@@ -89,6 +96,19 @@ def _lay_out(drafts: Drafts, outside: Mapping[str, tuple[str, str]]) -> Plan:
 def _all_settings(recipe: Recipe) -> list[Settings]:
     parts = [*(teacher for teacher in recipe.teachers if teacher.trained), recipe.student]
     return [recipe.settings(part) for part in parts]
+
+
+def _look_at_rates(recipe: Recipe) -> None:
+    """Warn of a rate at which a network that begins at random would hardly learn."""
+    for name, optimizer, rate in dict.fromkeys(
+        (settings.encoder.name, settings.training.optimizer, settings.training.lr)
+        for settings in _all_settings(recipe)
+        if settings.encoder.own
+    ):
+        usual = _USUAL[optimizer]
+        if rate < usual / 10:
+            what = f"{name} begins at random and hardly learns at lr {rate:g}"
+            log.warning("%s → write training: {lr: %g} for it, as is usual with %s", what, usual, optimizer)
 
 
 def find_encoder(recipe: Recipe, spec: EncoderSpec) -> str:

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from understill import pipeline
+from understill.data.tagging import Tagger
 from understill.data.taskdata import TaskData, row_id, source_rows
 from understill.errors import UserError
 from understill.estimate import estimate
 from understill.events import Augmenting, Labelling, Teaching
 from understill.models.encoder import load_tokenizer
+from understill.pipeline import augmenting
 from understill.pipeline.keeping import clean
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
 from understill.pipeline.tokenising import Tokeniser, make_batches
@@ -167,6 +169,17 @@ def test_every_setting_makes_another_set(recipe: Callable[..., Recipe], change: 
     assert one.augmented[0].path != two.augmented[0].path
     assert one.models[-1].folder != two.models[-1].folder
     assert one.targets[0].folder != two.targets[0].folder
+
+
+def test_other_rows_or_another_version_of_the_tagger_make_another_set(
+    recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = pipeline.make_plan(recipe(tasks=["mood"])).augmented
+    (more,) = pipeline.make_plan(recipe(tasks=["mood"], data={"demo": {"rows": 65}})).augmented
+    monkeypatch.setattr(augmenting, "find_tagger", lambda name: Tagger(name, "a new version"))
+    (again,) = pipeline.make_plan(recipe(tasks=["mood"])).augmented
+    assert len({data.path for data in (one, more, again)}) == 3
+    assert len({data.fingerprint for data in (one, more, again)}) == 3
 
 
 def test_another_seed_of_the_student_learns_from_the_same_set(recipe: Callable[..., Recipe]) -> None:

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from understill import pipeline
+from understill.data.tagging import Tagger
 from understill.data.taskdata import TaskData, row_id, source_rows
 from understill.errors import UserError
 from understill.estimate import estimate
-from understill.events import Labelling, Reading, Teaching
+from understill.events import Augmenting, Labelling, Teaching
 from understill.models.encoder import load_tokenizer
+from understill.pipeline import augmenting
 from understill.pipeline.keeping import clean
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
 from understill.pipeline.tokenising import Tokeniser, make_batches
@@ -54,19 +56,23 @@ def words_of(data: TaskData) -> set[str]:
 
 
 def test_a_run_labels_augmented_rows_and_names_them_among_what_it_uses(recipe: Callable[..., Recipe]) -> None:
-    run = pipeline.run(recipe(tasks=["mood", "follows"]))
+    events: list[object] = []
+    run = pipeline.run(recipe(tasks=["mood", "follows"]), events.append)
     assert [model.name for model in run.models] == ["teacher-mood", "teacher-follows", "baseline", "student"]
     assert run.aid == "teachers and augmentation"
+    assert [(event.task, event.what, event.rows, event.total) for event in events if isinstance(event, Augmenting)] == [
+        (task, what, 64, 64) for task in ("mood", "follows") for what in ("tagging", "augmenting")
+    ]
     uses = json.loads((run.folder / "run.json").read_text())["uses"]
     kinds = sorted("-".join(name.split("-")[:-1]) for name in uses if name.startswith(("augmented", "targets")))
     assert kinds == ["augmented-follows", "augmented-mood", "targets-follows-augmented", "targets-mood-augmented"]
     folder = run.folder.parent
     assert clean(folder) == []
-    events: list[object] = []
+    events.clear()
     assert pipeline.run(recipe(tasks=["mood", "follows"]), events.append).models == run.models
     assert {event.state for event in events if isinstance(event, Teaching)} == {"done"}
     assert not any(isinstance(event, Labelling) for event in events)
-    assert not any(isinstance(event, Reading) and "augmented" in event.what for event in events)
+    assert not any(isinstance(event, Augmenting) for event in events)
     (run.folder / "run.json").unlink()
     assert {"augmented"} < {waste.path.name.split("-")[0] for waste in clean(folder)}
 
@@ -166,6 +172,17 @@ def test_every_setting_makes_another_set(recipe: Callable[..., Recipe], change: 
     assert one.targets[0].folder != two.targets[0].folder
 
 
+def test_other_rows_or_another_version_of_the_tagger_make_another_set(
+    recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = pipeline.make_plan(recipe(tasks=["mood"])).augmented
+    (more,) = pipeline.make_plan(recipe(tasks=["mood"], data={"demo": {"rows": 65}})).augmented
+    monkeypatch.setattr(augmenting, "find_tagger", lambda name: Tagger(name, "a new version"))
+    (again,) = pipeline.make_plan(recipe(tasks=["mood"])).augmented
+    assert len({data.path for data in (one, more, again)}) == 3
+    assert len({data.fingerprint for data in (one, more, again)}) == 3
+
+
 def test_another_seed_of_the_student_learns_from_the_same_set(recipe: Callable[..., Recipe]) -> None:
     one, two = pipeline.make_plan(recipe()), pipeline.make_plan(recipe(seed=1))
     assert [data.path for data in one.augmented] == [data.path for data in two.augmented]
@@ -192,6 +209,26 @@ def test_ranking_tasks_are_not_augmented_and_it_is_said_once(
     ]
     with pytest.raises(UserError, match="ranking tasks are not augmented, and there are no others → leave it out"):
         pipeline.make_plan(recipe(tasks=["answer"], teachers=[], targets={}))
+
+
+def test_files_that_say_nothing_of_the_new_rows_are_refused_before_training(
+    recipe: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    def answers(name: str, rows: list[dict[str, Any]]) -> str:
+        lines = [f"{name},{label}\n" for name, label in {row["id"]: row["label"] for row in rows}.items()]
+        (tmp_path / name).write_text("id,label\n" + "".join(lines), encoding="utf-8")
+        return str(tmp_path / name)
+
+    (data,) = pipeline.make_plan(recipe(tasks=["mood"])).augmented
+    rows = rows_of(data)
+    old = {"predictions": answers("old.csv", [row for row in rows if row["id"] == row["source"]]), "name": "old"}
+    made = len(rows) - 64
+    with pytest.raises(UserError, match=rf"the teachers of mood are files, which say nothing of the {made} rows made"):
+        pipeline.make_plan(recipe(tasks=["mood"], teachers=[old]))
+    pipeline.make_plan(recipe(tasks=["mood"], teachers=[old, {"tasks": "each"}]))
+    new = {"predictions": answers("new.csv", rows), "name": "new"}
+    pipeline.make_plan(recipe(tasks=["mood"], teachers=[old, new]))
+    pipeline.make_plan(recipe(False, tasks=["mood"], teachers=[old]))
 
 
 def test_only_the_tasks_of_the_student_are_augmented(recipe: Callable[..., Recipe]) -> None:

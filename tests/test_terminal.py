@@ -14,7 +14,7 @@ from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
 from understill.estimate import Estimate
 from understill.evaluate.predictor import Answer
-from understill.events import Chosen, Examined, Reading, Scored, Teaching, Tokenising, Waiting
+from understill.events import Augmenting, Chosen, Examined, Reading, Scored, Teaching, Tokenising, Waiting
 from understill.models.assets import AssetStatus
 from understill.pipeline import ModelPlan, Plan, Run, Study, TrainedModel
 from understill.pipeline.plan import Start
@@ -269,6 +269,7 @@ def test_progress_in_a_file_is_a_line_now_and_then(told: io.StringIO, monkeypatc
 def test_what_is_over_at_once_says_nothing(told: io.StringIO) -> None:
     with terminal.Progress() as watch:
         watch(Reading("mood/train", 8192))
+        watch(Augmenting("mood", "tagging", 10, 20))
         watch(Tokenising("mood/train", 10, 20))
         watch(report(1))
     assert told.getvalue() == ""

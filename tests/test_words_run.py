@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -176,6 +177,19 @@ def test_vectors_that_do_not_fit_are_refused_before_training(words: Callable[...
         pipeline.run(words(spec={"vectors": str(path), "size": None}))
 
 
+def test_vectors_of_few_words_are_warned_of(
+    words: Callable[..., Recipe], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = vectors_file(tmp_path / "v.txt")
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    pipeline.run(words(spec={"vectors": str(path), "size": None}, tasks=["mood"]))
+    assert not caplog.records
+    path.write_text("".join(lines[-9:]), encoding="utf-8")
+    pipeline.run(words(spec={"vectors": str(path), "size": None}, tasks=["mood"]))
+    (record,) = caplog.records
+    assert re.match(r"\d of [\d,]+ words have a vector in .*v\.txt; the others begin at random", record.message)
+
+
 def test_a_package_of_vectors_is_found_and_checked(
     words: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +303,21 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bits(
 def test_a_plan_is_timed_with_its_words(student: Callable[..., Recipe]) -> None:
     times = estimate(pipeline.make_study(student()))
     assert times["student"].steps == 6 and times["student"].seconds > 0
+
+
+def test_a_rate_for_encoders_is_warned_of(make_tiny: Callable[..., Recipe], caplog: pytest.LogCaptureFixture) -> None:
+    def warnings(top: dict[str, Any], own: dict[str, Any]) -> list[str]:
+        caplog.clear()
+        student = {"encoder": {"name": "bilstm", "words": WORDS}, "training": own}
+        pipeline.make_plan(make_tiny(tasks=["mood"], training=top, teachers=[{}], student=student))
+        return [record.message for record in caplog.records]
+
+    fix = "→ write training: {lr: 0.002} for it, as is usual with adamw"
+    assert warnings({"lr": 1e-4}, {}) == [f"bilstm begins at random and hardly learns at lr 0.0001 {fix}"]
+    assert warnings({"lr": 1e-4}, {"lr": 2e-3}) == warnings({"lr": 1e-3}, {}) == []
+    assert warnings({"lr": 1e-4}, {"optimizer": "adadelta", "lr": 1.0}) == []
+    (line,) = warnings({"lr": 1e-4}, {"optimizer": "adadelta"})
+    assert line.endswith("{lr: 1} for it, as is usual with adadelta")
 
 
 def test_heads_that_read_tokens_are_refused_before_training(words: Callable[..., Recipe]) -> None:

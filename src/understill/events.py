@@ -17,6 +17,16 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Augmenting:
+    """Rows are being made of a task's training rows."""
+
+    task: str
+    what: str  # "tagging", "augmenting"
+    rows: int  # of the training rows
+    total: int
+
+
+@dataclass(frozen=True)
 class Tokenising:
     """Rows are being turned into tokens."""
 
@@ -85,6 +95,7 @@ class Scored:
 
 Event = (
     Reading
+    | Augmenting
     | Tokenising
     | Teaching
     | Turn

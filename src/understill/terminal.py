@@ -93,6 +93,9 @@ class Progress:
     def _reading(self, event: Any) -> None:
         self._show(f"reading {event.what}", event.rows, None)
 
+    def _augmenting(self, event: Any) -> None:
+        self._show(f"{event.what} {event.task}", event.rows, event.total)
+
     def _tokenising(self, event: Any) -> None:
         self._show(f"tokenising {event.what}", event.rows, event.total)
 

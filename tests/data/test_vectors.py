@@ -43,6 +43,14 @@ def word2vec_text(path: Path, vectors: Table) -> None:
     path.write_text(f"{len(vectors)} {size_of(vectors)}\n{lines(vectors)}", encoding="utf-8")
 
 
+def with_tabs(path: Path, vectors: Table) -> None:
+    path.write_text(lines(vectors).replace(" ", "\t"), encoding="utf-8")
+
+
+def with_a_mark(path: Path, vectors: Table) -> None:
+    path.write_text(f"{len(vectors)} {size_of(vectors)}\r\n{lines(vectors, chr(13))}", encoding="utf-8-sig")
+
+
 def fasttext(path: Path, vectors: Table) -> None:
     path.write_text(f"{len(vectors)} {size_of(vectors)}\n{lines(vectors, ' ')}", encoding="utf-8")
 
@@ -67,7 +75,7 @@ def matrix(path: Path, vectors: Table) -> None:
     pq.write_table(pa.table({"word": list(vectors)}), path / "words.parquet")
 
 
-KINDS = (glove, word2vec_text, fasttext, word2vec_binary, gensim_binary, packed, matrix)
+KINDS = (glove, word2vec_text, with_tabs, with_a_mark, fasttext, word2vec_binary, gensim_binary, packed, matrix)
 
 
 @pytest.mark.parametrize("write", KINDS, ids=lambda write: write.__name__)
@@ -121,9 +129,28 @@ def test_a_word_with_blanks_is_not_taken_for_its_beginning(tmp_path: Path) -> No
         (b"2 3\nthe 1 2 3\nparcel 1 x 3\n", "line 3 does not hold 3 numbers"),
         (b"the 1 2 3\nparcel 1 nan 3\n", '"parcel" holds what is no number'),
         (b"9 3\nparcel " + np.ones(3, "<f4").tobytes(), "ends after 1 of 9 words"),
+        (b"9 3\nparcel 1 2 3\nthe 1 2 3\n", "ends after 2 of 9 words"),
+        (b"1 4\nparcel 1 2 3\n", "line 1 says 4 numbers for each word, line 2 holds 3"),
+        (b"1 2\nparcel 1 2 3\n", "line 1 says 2 numbers for each word, line 2 holds 3"),
+        (b"1 0\nparcel\n", "line 1 says 0 numbers"),
+        (b"1 2\nparcel " + np.ones(3, "<f4").tobytes() + b"\n", "holds more than 1 words of 2 numbers"),
         (gzip.compress(b"the 1 2 3\n" * 99)[:-12], "cannot be read"),
     ],
-    ids=["empty", "prose", "fasttext", "short", "letters", "nan", "cut", "gzip"],
+    ids=[
+        "empty",
+        "prose",
+        "fasttext",
+        "short",
+        "letters",
+        "nan",
+        "cut",
+        "cut text",
+        "wide",
+        "narrow",
+        "none",
+        "over",
+        "gzip",
+    ],
 )
 def test_what_holds_no_vectors_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "v").write_bytes(content)
@@ -131,10 +158,19 @@ def test_what_holds_no_vectors_is_refused(content: bytes, message: str, tmp_path
         read_vectors(tmp_path / "v", {"parcel"})
 
 
+def test_what_a_folder_has_for_words_is_read_as_text(tmp_path: Path) -> None:
+    matrix(tmp_path / "v", table(("the", "parcel", "7")))
+    pq.write_table(pa.table({"word": [b"the", None, b"7"]}), tmp_path / "v" / "words.parquet")
+    assert read_vectors(tmp_path / "v", {"the", "parcel", "7"}).found.keys() == {"the", "7"}
+
+
 def test_a_folder_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
     matrix(tmp_path / "v", table())
     np.save(tmp_path / "v" / "vectors.npy", np.zeros((3, 5), np.float32))
     with pytest.raises(UserError, match="8 words do not fit"):
+        read_vectors(tmp_path / "v", {"parcel"})
+    np.save(tmp_path / "v" / "vectors.npy", np.full((8, 5), "x"))
+    with pytest.raises(UserError, match=r"8 words do not fit vectors of shape \(8, 5\), <U1"):
         read_vectors(tmp_path / "v", {"parcel"})
     (tmp_path / "v" / "words.parquet").unlink()
     with pytest.raises(UserError, match=r"one \.npy and one \.parquet"):

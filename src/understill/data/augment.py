@@ -40,7 +40,8 @@ _COIN, _LENGTH, _PLACE, _WORDS = range(1, 5)
 
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
-Progress = Callable[[int], None]
+#: Hears what is being done, and with how many rows it is done.
+Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
@@ -219,9 +220,10 @@ def write_augmented(
                 counts.update(found)
                 yield rows
 
-        _write(waiting, counted(), progress)
+        _write(waiting, _watched(counted(), "tagging", progress))
         blocks, known = _blocks(waiting, rules.times), unigrams(counts)
-    rows = _write(out, (augmented(block, names, data.task.name, rules, known) for block in blocks), progress)
+    sources = _watched(blocks, "augmenting", progress)
+    rows = _write(out, (augmented(block, names, data.task.name, rules, known) for block in sources))
     waiting.unlink(missing_ok=True)
     return rows
 
@@ -262,7 +264,17 @@ def _blocks(path: Path, times: int) -> Iterator[Any]:
                     yield block
 
 
-def _write(path: Path, batches: Iterator[Any], progress: Progress | None = None) -> int:
+def _watched(blocks: Iterator[Any], what: str, progress: Progress | None) -> Iterator[Any]:
+    """Yield blocks, and tell with how many rows it is done."""
+    done = 0
+    for block in blocks:
+        yield block
+        done += block.num_rows
+        if progress:
+            progress(what, done)
+
+
+def _write(path: Path, batches: Iterator[Any]) -> int:
     """Write batches to an Arrow file, and return how many rows they have."""
     count = 0
     first = next(batches)
@@ -270,7 +282,5 @@ def _write(path: Path, batches: Iterator[Any], progress: Progress | None = None)
         while first is not None:
             out.write_batch(first)
             count += first.num_rows
-            if progress:
-                progress(count)
             first = next(batches, None)
     return count

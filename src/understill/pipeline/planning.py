@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from understill.models.assets import ASSETS, locate_vectors
 from understill.models.encoder import check_layers, check_lengths, identity, resolve
 from understill.pipeline.augmenting import augment_tasks, tagger_of
 from understill.pipeline.drafting import Drafts, own_names
+from understill.pipeline.examining import refuse_silence
 from understill.pipeline.layout import Layout
 from understill.pipeline.plan import ModelPlan, Plan, Study, Wanted, WordSource, cache_folder, once_each
 from understill.recipe import Recipe
@@ -34,6 +36,11 @@ from understill.tasks import Task
 from understill.train.device import check_trackers, pick_device, pick_precision
 
 Found = TypeVar("Found")
+
+log = logging.getLogger(__name__)
+
+#: Rates at which networks learn that begin at random; encoders take far lower ones.
+_USUAL = {"adamw": 2e-3, "adamax": 2e-3, "adadelta": 1.0}
 
 
 def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
@@ -56,11 +63,14 @@ def make_study(recipe: Recipe, watch: Watch = silent) -> Study:
         check_trackers(recipe.output.trackers)
     surveys = [grounds.survey(cell.recipe, found) for cell in cells]
     found.raise_if_any()
+    _look_at_rates(recipe)
     loaded = [grounds.data(survey) for survey in surveys]
     plans: list[Plan] = []
     for cell, survey, data in zip(cells, surveys, loaded, strict=True):
         with found, _naming(cell.variant if plans else ""):
-            plans.append(_lay_out(grounds.drafts(survey, data), survey.outside))
+            plan = _lay_out(grounds.drafts(survey, data), survey.outside)
+            refuse_silence(plan)
+            plans.append(plan)
         if not plans:
             break  # what is wrong with the recipe as it is would be found in every other run
     found.raise_if_any()
@@ -168,6 +178,19 @@ def _lay_out(drafts: Drafts, outside: Mapping[str, tuple[str, str]]) -> Plan:
 def _all_settings(recipe: Recipe) -> list[Settings]:
     parts = [*(teacher for teacher in recipe.teachers if teacher.trained), recipe.student]
     return [recipe.settings(part) for part in parts]
+
+
+def _look_at_rates(recipe: Recipe) -> None:
+    """Warn of a rate at which a network that begins at random would hardly learn."""
+    for name, optimizer, rate in dict.fromkeys(
+        (settings.encoder.name, settings.training.optimizer, settings.training.lr)
+        for settings in _all_settings(recipe)
+        if settings.encoder.own
+    ):
+        usual = _USUAL[optimizer]
+        if rate < usual / 10:
+            what = f"{name} begins at random and hardly learns at lr {rate:g}"
+            log.warning("%s → write training: {lr: %g} for it, as is usual with %s", what, usual, optimizer)
 
 
 def find_encoder(recipe: Recipe, spec: EncoderSpec) -> str:

@@ -78,7 +78,10 @@ def make_words(plan: Plan, words: Words) -> None:
                 raise UserError(
                     f"{words.source.vectors} has no word of the training text → name vectors of its language"
                 )
-            log.info("%d of %d words have a vector in %s", len(vectors.found), len(vocabulary), words.source.vectors)
+            few = len(vectors.found) < len(vocabulary) / 2
+            what = "%s of %s words have a vector in %s; the others begin at random"
+            counts = (f"{len(vectors.found):,}", f"{len(vocabulary):,}", words.source.vectors)
+            log.log(logging.WARNING if few else logging.INFO, what, *counts)
             save_vectors(part, vectors, vocabulary)
             size = vectors.size
         sizes: dict[str, Any] = {"vocab_size": max(vocabulary.values()) + 1, "size": size}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understill.estimate import Estimate
     from understill.evaluate.predictor import Answer
     from understill.models.assets import AssetStatus
-    from understill.pipeline import Kept, Plan, Run, Waste
+    from understill.pipeline import Kept, Plan, Run, Submission, Waste
     from understill.tasks import Task
 
 Scores = Mapping[str, Mapping[str, float]]
@@ -382,6 +382,26 @@ def show_answers(texts: Sequence[str], second: Sequence[str] | None, answers: Ma
                 f"  {task}: {ranked[0][0]} ({ranked[0][1]:.0%})"
                 + "".join(f", {name} {p:.0%}" for name, p in ranked[1:3])
             )
+
+
+def show_submission(written: Submission) -> None:
+    """Show who answers each file of a submission, what no model answers, and whether there is a zip."""
+    table = _table("GLUE submission", "file", "rows", "answered by")
+    table.columns[1].justify = "right"
+    for filed in written.files:
+        rows = f"{filed.rows:,}" if filed.rows else "missing"
+        guess = f"no model: every row says {filed.guess}, the commonest answer of train" if filed.guess else ""
+        table.add_row(filed.name, rows, filed.model or " – ".join(filter(None, [guess, filed.lack])))
+    out.print(table)
+    samples = [filed.name for filed in written.files if filed.guess]
+    if samples:
+        say(f"not answered by a model: {', '.join(samples)}")
+    say(f"files: {written.folder}")
+    if written.zip:
+        say(f"upload: {written.zip}")
+    else:
+        what = f"no zip: {', '.join(written.missing)} missing, and the benchmark refuses a zip without"
+        say(f"{what}; --fill writes a sample where there are training rows")
 
 
 def show_runs(runs: Sequence[Kept]) -> None:

@@ -7,6 +7,7 @@ from understill.pipeline.plan import ModelPlan, Plan, Start, TargetsPlan, max_le
 from understill.pipeline.planning import make_plan, pick_models, read_data
 from understill.pipeline.running import Run, run, train_some
 from understill.pipeline.scoring import evaluate, load_predictor
+from understill.pipeline.submitting import Submission, submit
 from understill.pipeline.teaching import TrainedModel, teach
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.wording import make_words
@@ -17,6 +18,7 @@ __all__ = [
     "Plan",
     "Run",
     "Start",
+    "Submission",
     "TargetsPlan",
     "Tokeniser",
     "TrainedModel",
@@ -35,6 +37,7 @@ __all__ = [
     "pick_models",
     "read_data",
     "run",
+    "submit",
     "teach",
     "train_some",
 ]

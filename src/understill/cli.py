@@ -244,6 +244,43 @@ def compare(
 
 @app.command(
     epilog=_examples(
+        "understill submit runs/bam",
+        "understill submit runs/mtdnn_kd --models finetuned --fill",
+        "understill submit runs/single --glue glue --out upload",
+    )
+)
+def submit(
+    run: Annotated[Path, typer.Argument(help="A run folder, or a model folder.", show_default=False)],
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Who answers: a part played in the run, such as student, finetuned or baseline, or a model's name. "
+            "May be repeated; the first that has the task answers. The student, or the models, if not given.",
+        ),
+    ] = None,
+    glue: Annotated[Path | None, typer.Option(help="The GLUE folder; the recipe's if not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write; the folder submission of the run if not given.")
+    ] = None,
+    fill: Annotated[
+        bool, typer.Option("--fill", help="Write a sample, the commonest answer of train, for what no model answers.")
+    ] = False,
+    sets: Sets = None,
+) -> None:
+    """Answer GLUE's test sets and write the benchmark's files and their zip."""
+    if not (run / "recipe.yaml").is_file():
+        raise UserError(f"{run}: no recipe.yaml here, so this is no run → name the folder that a run printed")
+    loaded = _load(run / "recipe.yaml", sets)
+    from understill import pipeline, terminal
+
+    with terminal.Progress() as watch:
+        written = pipeline.submit(run, loaded, parts=tuple(models or ()), folder=glue, out=out, fill=fill, watch=watch)
+    terminal.show_submission(written)
+
+
+@app.command(
+    epilog=_examples(
         'understill predict runs/quickstart --text "The parcel never came."',
         'understill predict runs/quickstart --text "I paid twice." --second "The customer was charged two times."',
         "understill predict runs/quickstart --file in.csv --out out.parquet",

@@ -34,14 +34,19 @@ def sync_folder(folder: Path) -> None:
     sync(folder)
 
 
-def write_json(path: Path, values: Any) -> None:
-    """Write JSON, whole or not at all."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
     building = path.with_name(f".{path.name}.{os.getpid()}")
-    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
-    building.write_text(f"{text}\n", encoding="utf-8")
+    building.write_bytes(content)
     sync(building)
     building.replace(path)
     sync(path.parent)
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write JSON, whole or not at all."""
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+    write_bytes(path, f"{text}\n".encode())
 
 
 def file_digest(path: Path) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understill.estimate import Estimate
     from understill.evaluate.predictor import Answer
     from understill.models.assets import AssetStatus
-    from understill.pipeline import Compared, Comparison, Kept, Run, Study, Waste
+    from understill.pipeline import Compared, Comparison, Kept, Run, Study, Submission, Waste
     from understill.tasks import Task
 
 Scores = Mapping[str, Mapping[str, float]]
@@ -440,6 +440,26 @@ def _small(p: float | None) -> str:
 
 def _effect(effect: float | None) -> str:
     return "–" if effect is None else f"{effect:+.2f}"
+
+
+def show_submission(written: Submission) -> None:
+    """Show who answers each file of a submission, what no model answers, and whether there is a zip."""
+    table = _table("GLUE submission", "file", "rows", "answered by")
+    table.columns[1].justify = "right"
+    for filed in written.files:
+        rows = f"{filed.rows:,}" if filed.rows else "missing"
+        guess = f"no model: every row says {filed.guess}, the commonest answer of train" if filed.guess else ""
+        table.add_row(filed.name, rows, filed.model or " – ".join(filter(None, [guess, filed.lack])))
+    out.print(table)
+    samples = [filed.name for filed in written.files if filed.guess]
+    if samples:
+        say(f"not answered by a model: {', '.join(samples)}")
+    say(f"files: {written.folder}")
+    if written.zip:
+        say(f"upload: {written.zip}")
+    else:
+        what = f"no zip: {', '.join(written.missing)} missing, and the benchmark refuses a zip without"
+        say(f"{what}; --fill writes a sample where there are training rows")
 
 
 def show_runs(runs: Sequence[Kept]) -> None:

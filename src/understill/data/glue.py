@@ -39,6 +39,8 @@ TEXTS = (
     ("question", "sentence"),
 )
 LABELS = ("gold_label", "label", "is_duplicate", "quality", "score")
+#: Names of the column that numbers the rows of a test file.
+INDEX = ("index", "idx", "id")
 #: CoLA's train and dev files have no header.
 COLA = ("source", "label", "star", "sentence")
 
@@ -179,6 +181,25 @@ def _cola_header(file: File) -> Sequence[str] | None:
     """Return CoLA's column names where a file begins as its files do, which have none."""
     _, first = next(read_unquoted(file), (0, []))
     return COLA if len(first) == len(COLA) and first[1] in ("0", "1") else None
+
+
+def in_order(files: Sequence[File]) -> bool:
+    """Say whether rows that carry a number are numbered 0, 1, 2 and so on, as the answers to them will be."""
+    numbers = (number for file in files for number in _numbers(file))
+    return all(str(number).strip() == str(place) for place, number in enumerate(numbers))
+
+
+def _numbers(file: File) -> Iterator[Any]:
+    """Yield the number that each row carries; nothing where there is no column of them."""
+    if file.format != "tsv":
+        names = {name.strip().lower(): name for name in columns_of(file)}
+        column = [names[name] for name in INDEX if name in names][:1]
+        yield from (row.values[0] for row in read_rows(file, column) if column)
+        return
+    lines = read_unquoted(file)
+    header = [name.strip().lower() for name in next(lines, (0, []))[1]]
+    for place in [header.index(name) for name in INDEX if name in header][:1]:
+        yield from (cells[place] for _, cells in lines if len(cells) > place)
 
 
 def verify_counts(folder: Path) -> list[Count]:

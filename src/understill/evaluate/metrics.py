@@ -83,12 +83,15 @@ def majority(task: Task, train_gold: Array, gold: Array, groups: Ints | None = N
         assert groups is not None
         ranked = shuffled(ranking(gold, np.zeros(len(gold)), groups))
         return {name: RANKING[name](ranked) for name in task.metrics} if len(ranked.right) else {}
+    return score(task, gold, np.full(len(gold), simplest(task, train_gold)))
+
+
+def simplest(task: Task, train_gold: Array) -> float:
+    """Return the commonest class, or the mean score, of the training rows."""
     train = train_gold[~np.isnan(train_gold)]
     if task.kind == "classification":
-        guess = float(np.bincount(train.astype(np.int64), minlength=task.outputs).argmax())
-    else:
-        guess = float(train.mean())
-    return score(task, gold, np.full(len(gold), guess))
+        return float(np.bincount(train.astype(np.int64), minlength=task.outputs).argmax())
+    return float(train.mean())
 
 
 # Rankings -------------------------------------------------------------------------------------------------------------

@@ -111,16 +111,16 @@ def _clear_leftovers(folder: Path) -> None:
 def load_model(folder: Path) -> ModelFolder:
     """Read a model folder; nothing but this folder is needed."""
     manifest = _manifest(folder)
+    tasks = _tasks(folder, manifest)
     for name in ("config.json", "tokenizer.json", WEIGHTS):
         if not (folder / name).is_file():
             raise UserError(f"{folder}: {name} is missing; copy the whole folder again")
     try:
-        tasks = [Task.from_dict(values) for values in manifest["tasks"]]
         heads = HeadsSpec.model_validate(manifest["heads"])
         pooling = str(manifest["pooling"])
         lengths = {task.name: int(manifest["max_lengths"][task.name]) for task in tasks}
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {str(error).splitlines()[0]}") from error
+        raise _broken(folder, error) from error
     encoder = build_encoder(load_config(str(folder), str(folder)), pooling)
     model = MultiTaskModel(encoder, tasks, heads)
     try:
@@ -131,6 +131,22 @@ def load_model(folder: Path) -> ModelFolder:
         raise UserError(f"{folder}: the weights do not fit {MANIFEST} and config.json") from error
     scores = _read_json(folder / "scores.json") if (folder / "scores.json").exists() else {}
     return ModelFolder(folder, model.eval(), load_tokenizer(str(folder), str(folder)), lengths, scores)
+
+
+def model_tasks(folder: Path) -> tuple[Task, ...]:
+    """Return the tasks that a model folder answers, without its weights."""
+    return _tasks(folder, _manifest(folder))
+
+
+def _tasks(folder: Path, manifest: dict[str, Any]) -> tuple[Task, ...]:
+    try:
+        return tuple(Task.from_dict(values) for values in manifest["tasks"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _broken(folder, error) from error
+
+
+def _broken(folder: Path, error: Exception) -> UserError:
+    return UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {str(error).splitlines()[0]}")
 
 
 def find_model(path: Path) -> Path:

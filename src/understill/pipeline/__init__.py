@@ -10,6 +10,7 @@ from understill.pipeline.plan import ModelPlan, Plan, Start, Study, TargetsPlan,
 from understill.pipeline.planning import make_plan, make_study, pick_models, read_data
 from understill.pipeline.running import run, run_study, train_some
 from understill.pipeline.scoring import evaluate, load_predictor
+from understill.pipeline.submitting import Submission, submit
 from understill.pipeline.teaching import TrainedModel, teach
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.wording import make_words
@@ -24,6 +25,7 @@ __all__ = [
     "Run",
     "Start",
     "Study",
+    "Submission",
     "TargetsPlan",
     "Tokeniser",
     "TrainedModel",
@@ -47,6 +49,7 @@ __all__ = [
     "read_data",
     "run",
     "run_study",
+    "submit",
     "teach",
     "train_some",
 ]

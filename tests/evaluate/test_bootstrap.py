@@ -46,13 +46,14 @@ def each_resample(task: Task, rows: Rows, picks: list[int]) -> None:
             assert found[model, 1] == pytest.approx(again, abs=1e-9)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(CLASSES, st.lists(st.integers(0, 24), min_size=1, max_size=25))
 def test_classes_of_a_resample_are_scored_as_the_rows_written_out(rows: Rows, picks: list[int]) -> None:
     each_resample(THREE, rows, picks)
     each_resample(TWO, [(min(a, 1), min(b, 1), min(c, 1)) for a, b, c in rows], picks)
 
 
+@settings(max_examples=40)
 @given(NUMBERS, st.lists(st.integers(0, 24), min_size=1, max_size=25))
 def test_scores_of_a_resample_are_correlated_as_the_rows_written_out(rows: Rows, picks: list[int]) -> None:
     each_resample(SCORES, rows, picks)

@@ -7,7 +7,8 @@ stand a small encoder, two BiLSTMs (hidden 150 and dense 200, and twice that) an
 through `predict_all`, as all predictions here do: sorted by length, on a GPU in half precision and with more rows at
 once than the batch says. On a GPU reference and BiLSTM are measured in fp32 too.
 
-Encoders that would take hours get a share of the sentences, drawn at random; their seconds are scaled up, and marked.
+Encoders that would take hours get a share of the sentences: runs of equal lengths, spread over all lengths, at batch
+16, so that they are padded as little as all sentences are. Their seconds are scaled up, and marked.
 Where the encoder's tokeniser is not there, one of as many pieces is trained on the sentences; sentences then come to
 fewer pieces than in life.
 """

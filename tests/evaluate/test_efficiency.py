@@ -19,7 +19,7 @@ from understill.data.tokens import TextEncoder
 from understill.data.vocabulary import word_tokenizer
 from understill.errors import UserError
 from understill.evaluate import efficiency as module
-from understill.evaluate.efficiency import Candidate, Efficiency, embeddings, flops, measure, of_folder
+from understill.evaluate.efficiency import RUN, Candidate, Efficiency, _share, embeddings, flops, measure, of_folder
 from understill.evaluate.predictor import Predictor
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
@@ -106,6 +106,20 @@ def test_every_round_has_every_model_once_in_an_order_of_its_own(monkeypatch: py
     order = "".join(name for name, batch in seen if batch == 7)
     turns = {order[start : start + 3] for start in range(0, 36, 3)}
     assert all(sorted(turn) == ["a", "b", "c"] for turn in turns) and len(turns) > 2
+
+
+@given(st.integers(1, 300), st.integers(1, 320))
+def test_a_share_has_the_lengths_of_the_whole_and_neighbours_side_by_side(count: int, total: int) -> None:
+    texts = ["x" * number for number in np.random.default_rng(total).permutation(total)]
+    found = _share(texts, count)
+    if count >= total:
+        assert found == texts
+        return
+    assert count - RUN < len(found) <= count and len(set(found)) == len(found) and found == sorted(found)
+    lengths = [len(text) for text in found]
+    assert np.mean(lengths) == pytest.approx((total - 1) / 2, abs=1)
+    runs = [lengths[start : start + RUN] for start in range(0, len(lengths), RUN)]
+    assert all(run[-1] - run[0] == len(run) - 1 for run in runs)
 
 
 def test_pairs_are_measured_as_pairs(predictor: Predictor) -> None:

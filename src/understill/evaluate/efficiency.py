@@ -32,6 +32,8 @@ from understill.models.words import WordEncoder
 PARTS = ("model", "text to answer")
 #: A text, or a pair.
 Text = str | tuple[str, str]
+#: Where a model gets a share of the texts, these come in runs of equal lengths, and so many are a batch.
+RUN = 16
 #: Seconds of tokenising, and of the model.
 Round = tuple[float, float]
 
@@ -46,7 +48,7 @@ class Candidate:
     max_length: int
     file: Path | None = None  # its weights; where there is none, their size is that of the numbers
     exact: bool = False  # in the precision of its weights, and not in bfloat16, on a GPU
-    sentences: int | None = None  # of those given, for models that would take too long
+    sentences: int | None = None  # about so many of those given, for models that would take too long
 
 
 @dataclass(frozen=True)
@@ -121,33 +123,50 @@ def measure(
         raise UserError("there are no texts to measure with")
     generator = np.random.default_rng(seed)
     tell = progress or (lambda what: None)
-    own, peaks = [], []
+    own, peaks, batches = [], [], []
     for each in candidates:
         tell(f"{each.name}: warm-up")
         each.model.to(device).eval()
-        own.append([texts[number] for number in generator.permutation(len(texts))[: each.sentences].tolist()])
-        peaks.append(_peak(each, own[-1], batch, device))
+        own.append(_share(texts, each.sentences))
+        batches.append(min(batch, RUN) if len(own[-1]) < len(texts) else batch)
+        peaks.append(_peak(each, own[-1], batches[-1], device))
         _round(each, own[-1][:1], 1)
     many: list[list[Round]] = [[] for _ in candidates]
     for number in range(rounds):
         tell(f"round {number + 1} of {rounds}")
         for place in generator.permutation(len(candidates)).tolist():
-            many[place].append(_round(candidates[place], own[place], batch))
+            many[place].append(_round(candidates[place], own[place], batches[place]))
     single: list[list[Round]] = [[] for _ in candidates]
     tell("single texts")
     for number in generator.integers(len(texts), size=singles).tolist():
         for place in generator.permutation(len(candidates)).tolist():
             single[place].append(_round(candidates[place], [texts[number]], 1))
-    return [_result(*all_of, batch, device) for all_of in zip(candidates, own, peaks, many, single, strict=True)]
+    return [
+        _result(each, own[place], peaks[place], batches[place], many[place], single[place], device)
+        for place, each in enumerate(candidates)
+    ]
+
+
+def _share(texts: Sequence[Text], count: int | None) -> list[Text]:
+    """Return texts of all lengths alike: runs of neighbours in the order of length.
+
+    A few texts drawn at random would be padded far more than all of them are, which are sorted.
+    """
+    if count is None or count >= len(texts):
+        return list(texts)
+    ordered = sorted(texts, key=lambda text: len(text) if isinstance(text, str) else sum(map(len, text)))
+    run = min(RUN, count)
+    middles = (np.arange(count // run) + 0.5) * len(texts) / (count // run)
+    return [text for middle in middles for text in ordered[int(middle - run / 2) :][:run]]
 
 
 def _result(
     candidate: Candidate,
     texts: Sequence[Text],
     peak: int | None,
+    batch: int,
     many: Sequence[Round],
     single: Sequence[Round],
-    batch: int,
     device: str,
 ) -> Efficiency:
     model = candidate.model
@@ -158,7 +177,7 @@ def _result(
         parameters=sum(weight.numel() for weight in model.parameters()),
         embeddings=embeddings(model),
         file_bytes=candidate.file.stat().st_size if candidate.file else _bytes(model),
-        flops=flops(candidate, texts[:32]),
+        flops=flops(candidate, _share(texts, 32)),
         peak_bytes=peak,
         batch=batch,
         sentences=len(texts),

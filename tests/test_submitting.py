@@ -24,7 +24,7 @@ from understill.models.multitask import new_model
 from understill.pipeline import Submission
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.schema import EncoderSpec, HeadsSpec
-from understill.tasks import GLUE
+from understill.tasks import GLUE, Task
 
 SHARED = Path(__file__).parents[1].parent / "shared" / "glue"
 
@@ -309,15 +309,39 @@ def test_the_verb_says_who_answers_what_and_which_files_are_samples(
     assert "samples, which no model has answered: SST-2.tsv, MRPC.tsv, " in shown
 
 
+def write_model(folder: Path, tiny: Path, recipe: Recipe, *tasks: Task) -> Path:
+    """Save a model that was never trained; its answers differ from text to text."""
+    model = new_model(EncoderSpec(name=str(tiny), max_length=16), HeadsSpec(), tasks, seed=0)
+    liven(model)
+    lengths = {task.name: 16 for task in tasks}
+    save_model(folder, model, load_tokenizer(str(tiny)), lengths, recipe.to_yaml(), {})
+    return folder
+
+
+def test_labels_are_joined_by_name_whatever_order_the_model_has_them_in(
+    world: World, tiny: Path, tmp_path: Path
+) -> None:
+    names = {"cola": "CoLA.tsv", "rte": "RTE.tsv", "mnli": "AX.tsv"}
+    turned = [replace(GLUE[name].task, labels=GLUE[name].task.labels[::-1]) for name in names]
+    model = write_model(tmp_path / "model", tiny, world.recipe, *turned)
+    pipeline.submit(model, world.recipe, out=tmp_path / "up")
+    for name in names.values():
+        assert read_sheet((tmp_path / "up" / name).read_bytes()) == expected(model, world.glue, name)
+
+
+def test_a_label_that_the_benchmark_does_not_know_is_refused(world: World, tiny: Path, tmp_path: Path) -> None:
+    task = replace(GLUE["mnli"].task, labels=(*NLI, "unclear"))
+    model = write_model(tmp_path / "model", tiny, world.recipe, task)
+    with pytest.raises(UserError, match="task mnli of the model has labels the benchmark does not know: unclear"):
+        pipeline.submit(model, world.recipe, out=tmp_path / "up")
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="there is no ../shared/glue")
 def test_real_test_sets_are_answered_in_full(tiny: Path, tmp_path: Path) -> None:
     names = ("cola", "stsb", "wnli")
-    model = new_model(EncoderSpec(name=str(tiny), max_length=16), HeadsSpec(), [GLUE[name].task for name in names], 0)
-    liven(model)
-    tasks = make_recipe({"data": {"glue": str(SHARED)}, "tasks": list(names), "output": {"folder": str(tmp_path)}})
-    folder = tmp_path / "model"
-    save_model(folder, model, load_tokenizer(str(tiny)), dict.fromkeys(names, 16), tasks.to_yaml(), {})
-    written = pipeline.submit(folder, tasks, out=tmp_path / "up")
+    recipe = make_recipe({"data": {"glue": str(SHARED)}, "tasks": list(names), "output": {"folder": str(tmp_path)}})
+    model = write_model(tmp_path / "model", tiny, recipe, *(GLUE[name].task for name in names))
+    written = pipeline.submit(model, recipe, out=tmp_path / "up")
     files = {"CoLA.tsv": 1063, "STS-B.tsv": 1379, "WNLI.tsv": 146}
     assert {filed.name: filed.rows for filed in written.files if filed.rows} == files
     found = {name: read_sheet((tmp_path / "up" / name).read_bytes()) for name in files}

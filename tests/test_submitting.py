@@ -304,7 +304,7 @@ def test_the_verb_says_who_answers_what_and_which_files_are_samples(
     assert "no zip: SST-2.tsv, " in shown and "--fill" in shown
     assert "samples, which no model has answered: WNLI.tsv\n" in shown
     shown = told("--fill", "--models", "student", "--glue", str(world.glue))
-    assert "no model answers qqp; every row says 0, the commonest answer of train" in shown
+    assert "no model answers qqp; every row says 0, the majority guess" in shown
     assert f"upload: {tmp_path / 'submission.zip'}" in shown
     assert "samples, which no model has answered: SST-2.tsv, MRPC.tsv, " in shown
 

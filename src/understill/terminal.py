@@ -390,7 +390,7 @@ def show_submission(written: Submission) -> None:
     table.columns[1].justify = "right"
     for filed in written.files:
         rows = f"{filed.rows:,}" if filed.rows else "missing"
-        sample = f"; every row says {filed.guess}, the commonest answer of train" if filed.guess else ""
+        sample = f"; every row says {filed.guess}, the majority guess" if filed.guess else ""
         table.add_row(filed.name, rows, filed.model or f"{filed.lack}{sample}")
     out.print(table)
     samples = [filed.name for filed in written.files if filed.guess]

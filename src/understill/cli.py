@@ -264,7 +264,7 @@ def submit(
         Path | None, typer.Option(help="Where to write; the folder submission of the run if not given.")
     ] = None,
     fill: Annotated[
-        bool, typer.Option("--fill", help="Write a sample, the commonest answer of train, for what no model answers.")
+        bool, typer.Option("--fill", help="Write a sample, the majority guess of train, for what no model answers.")
     ] = False,
     sets: Sets = None,
 ) -> None:

@@ -448,12 +448,12 @@ def show_submission(written: Submission) -> None:
     table.columns[1].justify = "right"
     for filed in written.files:
         rows = f"{filed.rows:,}" if filed.rows else "missing"
-        guess = f"no model: every row says {filed.guess}, the commonest answer of train" if filed.guess else ""
-        table.add_row(filed.name, rows, filed.model or " – ".join(filter(None, [guess, filed.lack])))
+        sample = f"; every row says {filed.guess}, the majority guess" if filed.guess else ""
+        table.add_row(filed.name, rows, filed.model or f"{filed.lack}{sample}")
     out.print(table)
     samples = [filed.name for filed in written.files if filed.guess]
     if samples:
-        say(f"not answered by a model: {', '.join(samples)}")
+        say(f"samples, which no model has answered: {', '.join(samples)}")
     say(f"files: {written.folder}")
     if written.zip:
         say(f"upload: {written.zip}")

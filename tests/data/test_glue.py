@@ -209,10 +209,45 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
 
 def test_counts_are_compared_with_the_official_ones(tmp_path: Path) -> None:
     counts = glue.verify_counts(lay_out(tmp_path, {name: OFFICIAL[name] for name in ("CoLA/train.tsv", "RTE/dev.tsv")}))
-    assert len(counts) == 20
+    assert len(counts) == 30
     assert ("cola", "train", 2, 8551) in counts
     assert ("rte", "dev", 1, 277) in counts
     assert ("rte", "train", 0, 2490) in counts
+
+
+@pytest.mark.parametrize(
+    ("column", "numbers", "ordered"),
+    [
+        ("idx", [0, 1, 2], True),
+        ("idx", [0, 2, 1], False),
+        ("Index", [1, 2, 3], False),
+        ("id", ["0", "1", "2"], True),
+        ("year", [2012, 2012, 2013], True),
+    ],
+)
+@pytest.mark.parametrize("form", ["parquet", "tsv"])
+def test_rows_that_carry_a_number_are_known_to_be_in_order_or_not(
+    column: str, numbers: list[Any], ordered: bool, form: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "RTE" / f"test.{form}"
+    path.parent.mkdir()
+    columns = {"sentence1": ["a", "b", "c"], column: numbers, "sentence2": ["d", "e", "f"]}
+    if form == "parquet":
+        pq.write_table(pa.table(columns), path)
+    else:
+        lines = [list(columns), *([str(value) for value in row] for row in zip(*columns.values(), strict=True))]
+        path.write_text("".join("\t".join(line) + "\n" for line in lines))
+    assert glue.in_order(glue.find_files(tmp_path, "rte")["test"]) == ordered
+
+
+def test_an_index_goes_on_from_shard_to_shard(tmp_path: Path) -> None:
+    (tmp_path / "RTE").mkdir()
+    for number, rows in enumerate([[0, 1], [2]]):
+        columns = {"idx": rows, "sentence1": ["a"] * len(rows), "sentence2": ["b"] * len(rows)}
+        pq.write_table(pa.table(columns), tmp_path / "RTE" / f"test-0000{number}-of-00002.parquet")
+    files = glue.find_files(tmp_path, "rte")["test"]
+    assert glue.in_order(files)
+    assert not glue.in_order(files[::-1])
 
 
 # Pairs as queries with candidates
@@ -333,7 +368,7 @@ def test_unlabelled_texts_that_cannot_be_had_are_explained(name: str, files: str
         load_texts(folder, tmp_path / "cache", name, files)
 
 
-PARTIAL = {("mnli", "train"): 93_735, ("qqp", "train"): 64_635, ("qnli", "train"): 23_060}
+PARTIAL = {("mnli", "train"): 93_735, ("qqp", "train"): 64_635, ("qnli", "train"): 23_060, ("qqp", "test"): 0}
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no GLUE data in ../shared/glue")

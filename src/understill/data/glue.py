@@ -193,8 +193,8 @@ def _numbers(file: File) -> Iterator[Any]:
     """Yield the number that each row carries; nothing where there is no column of them."""
     if file.format != "tsv":
         names = {name.strip().lower(): name for name in columns_of(file)}
-        column = [names[name] for name in INDEX if name in names][:1]
-        yield from (row.values[0] for row in read_rows(file, column) if column)
+        for column in [names[name] for name in INDEX if name in names][:1]:
+            yield from (row.values[0] for row in read_rows(file, [column]))
         return
     lines = read_unquoted(file)
     header = [name.strip().lower() for name in next(lines, (0, []))[1]]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from understill.data import glue
 from understill.data.encode import all_gold
@@ -26,6 +30,8 @@ from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Recipe
 from understill.tasks import GLUE, Task, as_ranking
 from understill.train.device import pick_device
+
+log = logging.getLogger(__name__)
 
 ZIP = "submission.zip"
 
@@ -172,9 +178,20 @@ def _answer(model: Model, rows: Mapping[str, tuple[LoadedTask, str]], recipe: Re
     texts = {}
     for name, (loaded, split) in rows.items():
         predictions = predict(network, tokens(loaded, split), loaded.task, recipe.evaluation.batch)
-        answers = as_answers(predictions, grouping(loaded.splits[split]))
-        texts[name] = as_text(in_words(SHEETS[name], answers))
+        groups = grouping(loaded.splits[split])
+        if groups is not None:
+            _warn_of_lone(name, loaded.task, np.bincount(groups))
+        texts[name] = as_text(in_words(SHEETS[name], as_answers(predictions, groups)))
     return texts
+
+
+def _warn_of_lone(name: str, task: Task, sizes: NDArray[np.int64]) -> None:
+    """Say how many queries leave a ranking no choice."""
+    if lone := int((sizes == 1).sum()):
+        counts = f"{lone:,} of {len(sizes):,}"
+        log.warning(
+            '%s: %s queries have one candidate, which a ranking always calls "%s"', name, counts, task.labels[1]
+        )
 
 
 # What is answered -----------------------------------------------------------------------------------------------------

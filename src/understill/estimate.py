@@ -79,7 +79,8 @@ def _estimate(plan: Plan, model: ModelPlan) -> Estimate:
     many = np.array([_rows_of_a_unit(plan, task.name) for task in model.tasks])
     length = float(np.average([tokens.lengths.mean() for tokens in mine], weights=draws * many))
     longest = max(max_length(recipe, model.settings, task.name) for task in model.tasks)
-    size = padded(int(np.ceil(length)), sizes_on(pick_device(recipe.machine), longest))
+    sizes = sizes_on(pick_device(recipe.machine), longest, light=model.settings.encoder.own)
+    size = padded(int(np.ceil(length)), sizes)
     piece = min(training.micro_batch or training.batch, training.batch)
     task = np.repeat(np.arange(len(mine)), apportion(draws.astype(np.float64), max(piece, len(mine))))[:piece]
     task = np.repeat(task, many[task])

@@ -273,6 +273,7 @@ def test_lengths_are_padded_to_a_few_sizes_and_never_past_the_longest_allowed() 
 
 def test_a_processor_pads_to_the_longest_row_and_a_gpu_to_a_few_sizes() -> None:
     assert sizes_on("cuda", 40) == sizes_up_to(40)
+    assert sizes_on("cuda", 40, light=True) == sizes_on("cpu", 40)
     assert [padded(length, sizes_on("cpu", 0)) for length in (1, 17, 512, 513)] == [1, 17, 512, 640]
     source = Batches(streams([[make(200, longest=40)]]), batch=4, seed=0, sizes=sizes_on("cpu", 40))
     for step in range(source.steps_per_epoch):

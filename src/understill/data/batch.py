@@ -118,9 +118,12 @@ def sizes_up_to(max_length: int) -> tuple[int, ...]:
     return (*(size for size in PADDED if size < max_length), max_length) if max_length else PADDED
 
 
-def sizes_on(device: str, max_length: int) -> Sequence[int]:
-    """Return the sizes for rows on a kind of device: any length on a CPU, which need not prepare for each."""
-    return range(1, (max_length or PADDED[-1]) + 1) if device == "cpu" else sizes_up_to(max_length)
+def sizes_on(device: str, max_length: int, *, light: bool = False) -> Sequence[int]:
+    """Return the sizes for rows on a kind of device.
+
+    A CPU need not prepare for each, nor need a light network, whose time goes by the length: they take any.
+    """
+    return range(1, (max_length or PADDED[-1]) + 1) if light or device == "cpu" else sizes_up_to(max_length)
 
 
 def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -> Batch:

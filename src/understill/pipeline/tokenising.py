@@ -85,7 +85,9 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
         window=training.window,
         pad=tokens.tokenizer.pad_token_id,
         weights=[plan.recipe.tasks[task.name].weight for task in model.tasks],
-        sizes=sizes_on(pick_device(plan.recipe.machine), max(tokens.lengths.values())),
+        sizes=sizes_on(
+            pick_device(plan.recipe.machine), max(tokens.lengths.values()), light=model.settings.encoder.own
+        ),
     )
 
 

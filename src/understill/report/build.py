@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from understill.data.load import LoadedTask
+from understill.data.load import LoadedTask, read_column
 from understill.errors import UserError
 from understill.evaluate.bootstrap import score_interval
 from understill.evaluate.metrics import score
@@ -197,8 +197,24 @@ def _places(
     recipe: Recipe,
     by: str | None,
 ) -> Iterable[Place]:
+    columns = _columns(places, loaded, recipe, by) if by else {}
     for place in places:
         name, split = place.split("/")
         firsts = {column: seeds[0] for column, seeds in kept[place].items()}
-        said = Said(place, loaded[name].task, loaded[name].splits[split], firsts, main)
-        yield place_facts(said)
+        data = loaded[name].splits[split]
+        yield place_facts(Said(place, data.task, data, firsts, main), by, columns.get(place))
+
+
+def _columns(
+    places: Sequence[str], loaded: Mapping[str, LoadedTask], recipe: Recipe, by: str
+) -> dict[str, list[str | None]]:
+    """Read a further column of the user's files, for the dev sets that have it."""
+    found = {}
+    for place in places:
+        name, split = place.split("/")
+        column = read_column(recipe, loaded[name].splits[split], by)
+        if column is not None:
+            found[place] = column
+    if not found:
+        raise UserError(f"--by {by}: no dev set comes from files of yours with such a column → check its name")
+    return found

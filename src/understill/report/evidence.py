@@ -287,7 +287,7 @@ def _seeds(found: Mapping[str, Any], main: str) -> Iterator[Block]:
                 task, summary = list(by_task.items())[-1]
                 interval = _pair(summary["interval"])
                 rows.append(
-                    (variant, column, task, figure("", summary["median"]), figure("", summary["mean"]),
+                    (variant or "as it is", column, task, figure("", summary["median"]), figure("", summary["mean"]),
                      figure("", summary["spread"]) if len(summary["values"]) > 1 else "–",
                      between("", interval), str(len(summary["values"])))
                 )  # fmt: skip

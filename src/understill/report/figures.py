@@ -69,7 +69,8 @@ class _Frame:
 
 
 def _svg(height: float, label: str, parts: Sequence[str], width: float = WIDTH) -> str:
-    head = f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}"'
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" style="max-width: {1.15 * width:.0f}px"'
+    head = f'<svg {size} role="img" aria-label="{escape(label)}"'
     return f'{head} xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,7 @@ class Said:
         return self.kept.get("teachers")
 
 
-def place_facts(said: Said, column: Sequence[object] | None = None, by: str = "") -> Place:
+def place_facts(said: Said, by: str | None = None, column: Sequence[str | None] | None = None) -> Place:
     """Gather what is shown of one dev set; a column of the user's, named `by`, may part the rows too."""
     task, mine, taught = said.task, said.mine, said.taught
     classes = task.kind == "classification"
@@ -116,10 +117,11 @@ def _parts(said: Said) -> dict[str, dict[str, Bools]]:
     return found
 
 
-def _by_column(column: Sequence[object]) -> dict[str, Bools]:
-    """Part rows by what the user's column says: a number in quarters, anything else by value, the commonest."""
-    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in column):
-        return by_quarter(np.asarray(column, dtype=np.float64))
+def _by_column(column: Sequence[str | None]) -> dict[str, Bools]:
+    """Part rows by what the user's column says: many numbers in quarters, anything else by value, the commonest."""
+    if len(set(column)) > MANY:
+        with suppress(TypeError, ValueError):  # then they are not all numbers
+            return by_quarter(np.asarray(column, dtype=np.float64))
     return dict(list(by_value(column).items())[:MANY])
 
 

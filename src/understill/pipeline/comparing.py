@@ -71,6 +71,11 @@ class Comparison:
         """What may be claimed of A and B, and what may not, in plain words."""
         return self.claim_of("A", "B")
 
+    @property
+    def claims(self) -> bool:
+        """Whether anything may be claimed at all."""
+        return any(each.verdict for each in self.compared)
+
     def claim_of(self, first: str, second: str) -> str:
         """Say what may be claimed, and what may not, with the two sides under these names."""
         better, worse = (f"{second} is {word} than {first} on {{}}" for word in ("better", "worse"))
@@ -81,7 +86,7 @@ class Comparison:
             if names:
                 said[verdict] = sentence.format(", ".join(names))
         whole = "; ".join(said.values())
-        if set(said) == {0}:
+        if not self.claims:
             return f"Nothing may be claimed: {whole}."
         if all(each.several for each in self.compared):
             scope = "This is to be expected of other seeds of the same recipes, and of other rows like these."

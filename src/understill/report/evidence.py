@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from understill.errors import listed
 from understill.evaluate.efficiency import PARTS
 from understill.evaluate.significance import Interval, stars
+from understill.pipeline.concluding import BESIDE
 from understill.report import figures
 from understill.report.blocks import Block, Picture, Table, Words
 from understill.report.facts import Facts, Score, Timing, Versus
@@ -56,13 +58,17 @@ def scores(facts: Facts) -> Iterator[Block]:
 
 
 def _claim(versus: Versus) -> str:
-    said = versus.found.claim_of(f"the {versus.first}", f"the {versus.second}")
-    said = said.replace("the teachers is", "the teachers are").replace("than the teachers", "than its teachers")
-    return (
-        said[0].upper() + said[1:]
-        if not said.startswith("Nothing")
-        else f"{versus.second} against {versus.first}: {said}"
-    )
+    """Say what may be claimed, with the sides under the names that the report has for them."""
+    if versus.found.claims:
+        said = versus.found.claim_of(_article(versus.first), _article(versus.second))
+        return said[0].upper() + said[1:]
+    names = listed([plain_name(row.place) for row in versus.found.compared], "and")
+    sides = f"{_article(versus.second)} against {_article(versus.first)}"
+    return f"Nothing may be claimed of {sides}: on {names} the difference may be chance."
+
+
+def _article(column: str) -> str:
+    return f"the {column}" if column in BESIDE or column == "student" else column
 
 
 def _marks(facts: Facts) -> dict[tuple[str, str, str], str]:

@@ -22,6 +22,7 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     marks: bool = False
+    sizes: Sequence[float] = ()  # of the marks, from 0 to 1; all alike where there are none
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,9 @@ def _draw(frame: _Frame, series: Sequence[Line], first: int) -> None:
         style = f' stroke-dasharray="{dash}"' if dash else ""
         frame.add(f'<polyline points="{path}" class="line{number}" fill="none"{style}/>')
         if each.marks or len(each.points) <= FEW:
-            frame.add(*(_mark(frame.across(x), frame.up(y), number, 3.5) for x, y in each.points))
+            sizes = [2 + 5 * size for size in each.sizes] or [3.5] * len(each.points)
+            for (x, y), size in zip(each.points, sizes, strict=True):
+                frame.add(_mark(frame.across(x), frame.up(y), number, size))
 
 
 def scatter(label: str, points: Sequence[tuple[str, float, float, float]], x_title: str, y_title: str) -> str:
@@ -205,7 +208,7 @@ def scatter(label: str, points: Sequence[tuple[str, float, float, float]], x_tit
     for number, (name, x, y, size) in enumerate(points):
         radius = 5 + 15 * math.sqrt(size / largest)
         at, height = frame.across(x), frame.up(y)
-        frame.add(f'<circle cx="{at:.1f}" cy="{height:.1f}" r="{radius:.1f}" class="bubble fill{number}"/>')
+        frame.add(f'<circle cx="{at:.1f}" cy="{height:.1f}" r="{radius:.1f}" class="fill{number}"/>')
         late = at > WIDTH * 0.72
         frame.add(
             _text(at - radius - 6 if late else at + radius + 6, height + 4, name, "name", "end" if late else "start")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from understill.evaluate.efficiency import PARTS
 from understill.report.blocks import Block, Code, Heading, Table, Tiles, Words
@@ -84,11 +85,11 @@ def _story(facts: Facts) -> str:
     said = [f"{count} tasks" if count > 1 else f"one task, {next(iter(recipe.tasks))}"]
     if recipe.teachers:
         said.append(f"{len(recipe.teachers)} teacher{'s' if len(recipe.teachers) > 1 else ''} ({_teachers(facts)})")
-        said.append(f"a student on {_encoder(recipe.settings(recipe.student).encoder)}")
+        said.append(f"a student made of {_encoder(recipe.settings(recipe.student).encoder)}")
         if "baseline" in facts.columns:
             said.append(f"the same student without {facts.aid} as the baseline")
     else:
-        said.append(f"models on {_encoder(recipe.encoder)}")
+        said.append(f"models made of {_encoder(recipe.encoder)}")
     words = f"{'; '.join(said)}."
     if facts.runs > 1:
         words += f" {facts.runs} runs in all, {facts.seeds} of them with the recipe as it is, one for each seed."
@@ -112,7 +113,8 @@ def _teachers(facts: Facts) -> str:
 
 
 def _encoder(encoder: EncoderSpec) -> str:
-    return f"the encoder {encoder.name}" + (f", {encoder.layers} of its layers" if encoder.layers else "")
+    name = Path(encoder.name).name  # of a folder, what it is called
+    return f"{encoder.layers} layer{'s' if encoder.layers > 1 else ''} of {name}" if encoder.layers else name
 
 
 def _kind(task: Task) -> str:

@@ -37,7 +37,7 @@ def calibration(facts: Facts) -> Iterator[Block]:
             )  # fmt: skip
         if place.calibrations:
             pictures.append(Heading(name))
-            pictures.append(_reliability(name, place))
+            pictures.append(_reliability(name, place, facts.main))
     if rows:
         yield Words(
             "A model that is right as often as it is sure lies on the diagonal. The expected calibration error (ECE) "
@@ -48,20 +48,23 @@ def calibration(facts: Facts) -> Iterator[Block]:
         yield from pictures
 
 
-def _reliability(name: str, place: Place) -> Picture:
-    series = [
-        figures.Line(
-            f"{column}, ECE {share(found.error)}", [(each.confidence, each.accuracy) for each in found.curve], True
-        )
-        for column, found in place.calibrations.items()
-    ]
+def _reliability(name: str, place: Place, main: str) -> Picture:
+    # The same colours as elsewhere: first what the recipe is made for, last its teachers.
+    columns = sorted(reversed(list(place.calibrations)), key=lambda column: column != main)
+    series = []
+    for column in columns:
+        found = place.calibrations[column]
+        most = max(each.rows for each in found.curve)
+        points = [(each.confidence, each.accuracy) for each in found.curve]
+        sizes = [(each.rows / most) ** 0.5 for each in found.curve]
+        series.append(figures.Line(f"{column}, ECE {share(found.error)}", points, True, sizes))
     rows = tuple(
         (column, f"{each.low:.2f} to {each.high:.2f}", str(each.rows), share(each.confidence), share(each.accuracy),
          f"{share(each.interval.low)} to {share(each.interval.high)}")
         for column, found in place.calibrations.items()
         for each in found.curve
     )  # fmt: skip
-    about = f"{name}: how often answers are right against how sure they are."
+    about = f"{name}: how often answers are right against how sure they are; the larger a mark, the more rows."
     head = ("column", "confidence", "rows", "mean confidence", "right", "95 % interval")
     return Picture(figures.reliability(about, series), about, Table(f"{name}: reliability", head, rows, 2))
 
@@ -82,7 +85,7 @@ def agreement(facts: Facts) -> Iterator[Block]:
             )  # fmt: skip
     if rows:
         head = ("task", "rows", "same answer", "95 % interval", "KL, nats", "correlation", "score kept")
-        yield Table(f"How much of its teachers {facts.main} has kept", head, tuple(rows))
+        yield Table("How much of its teachers the student has kept", head, tuple(rows))
         yield Words(
             "KL is that of the student from its teachers, at temperature 1. The score kept is of the first metric."
         )

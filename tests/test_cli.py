@@ -23,7 +23,7 @@ from understill import cli, pipeline
 from understill.events import Waiting
 from understill.tasks import GLUE
 
-VERBS = ("init", "check", "run", "teach", "evaluate", "compare", "predict", "data", "runs", "clean", "assets")
+VERBS = ("init", "check", "run", "teach", "evaluate", "compare", "report", "predict", "data", "runs", "clean", "assets")
 HEAVY = {"torch", "transformers", "pyarrow", "numpy", "pydantic", "sklearn", "scipy", "accelerate", "datasets"}
 
 

@@ -67,7 +67,8 @@ def means(facts: Facts) -> dict[str, float]:
     firsts = [row for row in facts.scores if row.place.endswith("/dev") and _is_first(facts, row.place, row.metric)]
     firsts = [row for row in firsts if row.metric != "mse"]
     return {
-        column: sum(row.scores[column].summary.mean for row in firsts) / len(firsts)
+        # In points, as the terminal adds them up: a half is then rounded alike.
+        column: sum(100 * row.scores[column].summary.mean for row in firsts) / len(firsts) / 100
         for column in facts.columns
         if firsts and all(column in row.scores for row in firsts)
     }

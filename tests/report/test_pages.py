@@ -199,7 +199,7 @@ def test_a_browser_shows_all_of_it_and_asks_for_nothing(taught: pipeline.Run, re
         assert browser.requests == [file.resolve().as_uri()]
         assert browser.run("document.title") == "taught · understill", "no text of a row was run"
         assert browser.run("document.querySelectorAll('figure').length") == browser.run(
-            "[...document.querySelectorAll('figure > svg')].filter(each => each.clientHeight > 90).length"
+            "[...document.querySelectorAll('figure .draw > svg')].filter(each => each.clientHeight > 90).length"
         )
         assert browser.run("document.querySelectorAll('section script, td b').length") == 0
         shown = "[...document.querySelectorAll('.rows tbody tr')].filter(row => row.offsetHeight > 0).length"

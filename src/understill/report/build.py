@@ -34,6 +34,8 @@ CURVES = 6
 def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool = True, watch: Watch = silent) -> Facts:
     """Gather all that can be told of a finished run; `by` parts rows by a column of the user's files too."""
     record = read_record(folder)
+    if "made_with" not in record:
+        raise UserError(f"{folder}: an earlier version made this run → run its recipe again; what is trained is kept")
     cells = own_cells(record)
     loaded = _data(recipe, watch)
     sides = _sides(folder, cells[0])

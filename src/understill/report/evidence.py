@@ -165,7 +165,7 @@ def cost(timing: Timing | None) -> Iterator[Block]:
             )
         )
     head = (
-        "model", "mean score", "parameters", "file", "memory", "operations a text", "median", "p95", "p99", "texts/s",
+        "model", "score", "parameters", "file", "memory", "operations a text", "median", "p95", "p99", "texts/s",
         f"× {reference.name}",
     )  # fmt: skip
     caption = f"Cost of a text, from text to answer, on {reference.device} in {reference.precision}"
@@ -176,10 +176,10 @@ def cost(timing: Timing | None) -> Iterator[Block]:
              float(each.efficiency.parameters))
             for each in timing.models
         ]  # fmt: skip
-        about = (
-            "Mean dev score against the median time of one text. Areas are parameters; up and to the left is better."
-        )
-        yield Picture(figures.scatter(about, points, "milliseconds for one text", "mean dev score"), about, table)
+        what = "mean dev score" if len(timing.tasks) > 1 else f"dev score of {timing.tasks[0]}"
+        how = "against the median time of one text. Areas are parameters; up and to the left is better."
+        about = f"{what[0].upper()}{what[1:]} {how}"
+        yield Picture(figures.scatter(about, points, "milliseconds for one text", what), about, table)
     else:
         yield table
     first = timing.models[0].efficiency

@@ -70,7 +70,7 @@ class _Frame:
 
 
 def _svg(height: float, label: str, parts: Sequence[str], width: float = WIDTH) -> str:
-    size = f'viewBox="0 0 {width:.0f} {height:.0f}" style="max-width: {1.15 * width:.0f}px"'
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" style="--width: {width:.0f}px"'
     head = f'<svg {size} role="img" aria-label="{escape(label)}"'
     return f'{head} xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
@@ -264,8 +264,7 @@ def matrix(label: str, names: Sequence[str], counts: Sequence[Sequence[int]]) ->
             box = f'x="{x:.1f}" y="{y:.1f}" width="{cell - 2:.1f}" height="{cell - 2:.1f}" rx="3"'
             parts.append(f'<rect {box} class="cell"/><rect {box} class="{kind}" fill-opacity="{share:.3f}"/>')
             if value:
-                tone = "on" if share > 0.5 else "off"
-                parts.append(_text(x + cell / 2 - 1, y + cell / 2 + 4, str(value), f"count {tone}", "middle"))
+                parts.append(_text(x + cell / 2 - 1, y + cell / 2 + 4, str(value), "count", "middle"))
     for column, name in enumerate(names):
         x = left + cell * (column + 0.5) - 1
         if turned:

@@ -123,9 +123,9 @@ def examples(facts: Facts) -> Iterator[Block]:
         other = "its teachers differ" if found.against == "teachers" else "the gold label differ"
         yield Heading(name)
         shown = f", the {len(found.shown):,} clearest of them here" if len(found.shown) < found.total else ""
+        who = "The student" if facts.main == "student" else "The model"
         yield Words(
-            f"{facts.main} and {other}{apart} on {found.total:,} of {found.rows:,} {what}{shown}; "
-            "the clearest come first."
+            f"{who} and {other}{apart} on {found.total:,} of {found.rows:,} {what}{shown}; the clearest come first."
         )
         if found.shown:
             yield Rows(name, (*texts, "gold", *found.answered_by), found)

@@ -14,7 +14,7 @@ def plain_name(place: str) -> str:
 
 def figure(metric: str, value: float) -> str:
     """Write a score, ×100 unless it is an error."""
-    return f"{value:.3f}" if metric == "mse" else f"{100 * value:.1f}"
+    return (f"{value:.3f}" if metric == "mse" else f"{100 * value:.1f}").replace("-", "−")
 
 
 def change(metric: str, value: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_cases import EVIL, STUDENT
+from report_cases import EVIL, STUDENT, notes
 
 from understill import pipeline
 from understill.errors import UserError
@@ -70,12 +70,21 @@ def test_the_rows_on_which_student_and_teacher_differ_are_all_found_the_clearest
 ) -> None:
     found = facts.places[0].examples
     student, teachers = (kept[name].predictions for name in ("student", "teachers"))
-    differ = student.values != teachers.values
-    assert found.total == len(found.shown) == differ.sum() > 0
-    sure = (student.probabilities.max(axis=1) * teachers.probabilities.max(axis=1))[differ]
-    labels = student.task.labels
-    assert found.shown[0].answers[0].startswith(labels[int(student.values[differ][sure.argmax()])])
+    sure = student.probabilities.max(axis=1) * teachers.probabilities.max(axis=1)
+    differ = np.flatnonzero(student.values != teachers.values)
+    order = differ[np.argsort(-sure[differ].astype(np.float64), kind="stable")]
+    assert found.total == len(found.shown) == len(order) > 1
+    rows = notes("dev", 48)
+    assert sorted(example.texts[0] for example in found.shown) == sorted(rows[row][0] for row in order)
     assert all(EVIL in example.texts[0] for example in found.shown), "texts come as they are"
+    sure_of = {rows[row][0]: sure[row] for row in order}
+    shown = [sure_of[example.texts[0]] for example in found.shown]
+    assert shown == pytest.approx(sorted(shown, reverse=True)) and shown[0] > shown[-1]
+    labels = student.task.labels
+    for example in found.shown:
+        row = next(number for number, each in enumerate(rows) if each[0] == example.texts[0])
+        said = [labels[int(each.values[row])] for each in (student, teachers)]
+        assert [answer.split(" (")[0] for answer in example.answers] == said and example.gold == rows[row][1]
 
 
 def test_a_column_of_the_users_own_parts_the_rows(facts: Facts) -> None:
@@ -110,7 +119,25 @@ def test_a_teacher_that_is_silent_on_rows_is_compared_on_the_others(made: Callab
     shorter.write_text("".join(lines[:-20]), encoding="utf-8")
     teacher = recipe.teachers[0].model_copy(update={"predictions": (str(shorter),)})
     recipe = recipe.model_copy(update={"teachers": (teacher,)})
-    found = build(pipeline.run(recipe).folder, recipe, timing=False)
+    run = pipeline.run(recipe)
+    found = build(run.folder, recipe, timing=False)
     assert found.places[0].agreement is not None and found.places[0].agreement.rows == 28
-    assert found.versus[-1].first == "teachers"
+    assert found.places[0].calibrations["teachers"].rows == 28
     assert len(found.places[0].examples.shown) <= 28
+    (versus,) = found.versus
+    (compared,) = versus.found.compared
+    task = run.tasks["note"]
+    student = read_kept(run.models[-1].folder.parent / "predictions" / "note.dev.parquet", task)
+    assert compared.first.mean == run.teachers["note/dev"]["accuracy"]
+    assert compared.second.mean == (student.predictions.values == student.gold)[:28].mean()
+
+
+def test_seeds_share_the_answers_of_teachers_that_they_share(made: Callable[..., Recipe]) -> None:
+    student = {**STUDENT, "baseline": False}
+    shared, own = (
+        pipeline.run_study(made(name, tasks=["mood"], teachers=[{"tasks": "each", **more}], student=student, seeds=2))
+        for name, more in (("shared", {}), ("own", {"seeds": "student"}))
+    )
+    assert len({run.answers for run in shared}) == 1 and len({run.answers for run in own}) == 2
+    kept = [sorted(path.name for path in runs[0].folder.glob("teachers/*")) for runs in (shared, own)]
+    assert kept == [["0"], ["0", "1"]]

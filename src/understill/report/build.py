@@ -27,8 +27,8 @@ from understill.report.rows import Said, place_facts
 from understill.report.timing import measure_models
 from understill.tasks import Task
 
-#: Models whose training is drawn, one colour each.
-CURVES = 6
+#: Models whose training is drawn, one colour each; λ has the last one.
+CURVES = 5
 
 
 def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool = True, watch: Watch = silent) -> Facts:

@@ -195,9 +195,10 @@ def cost(timing: Timing | None) -> Iterator[Block]:
 
 def training(facts: Facts) -> Iterator[Block]:
     """Show how the trainings went."""
-    mixes = [figures.Line(f"λ of {each.name}", _done(each.mixes, each.total)) for each in facts.curves if each.mixes]
+    # Models that are taught alike have the same λ, so that of the first stands for all.
+    mixes = [figures.Line("λ", _done(each.mixes, each.total)) for each in facts.curves if each.mixes][:1]
     for title, what, attribute in (
-        ("Dev score during training", "mean dev score", "looks"),
+        ("Dev score during training", "mean dev score of its tasks", "looks"),
         ("Loss during training", "loss", "losses"),
     ):
         curves = [each for each in facts.curves if getattr(each, attribute)]

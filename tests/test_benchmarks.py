@@ -128,3 +128,14 @@ def test_efficiency_needs_no_pretrained_weights(bench: Any, tmp_path: Path) -> N
     tokenizer = efficiency.pieces_of(str(tmp_path / "nowhere"), ["the film was good", "the film was long"])
     assert tokenizer.convert_ids_to_tokens(tokenizer("the film")["input_ids"]) == ["[CLS]", "the", "film", "[SEP]"]
     assert efficiency.bert((2, 32, 2), 100).encoder.width == 32
+
+
+def test_the_report_of_a_large_dev_set_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    path = Path(importlib.import_module("understill").__file__ or "").parents[1]
+    monkeypatch.setenv("PYTHONPATH", str(path))
+    importlib.import_module("report").main(["--small"])
+    told = capfd.readouterr().out
+    assert "of one core), " in told and "peak memory: " in told

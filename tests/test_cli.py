@@ -23,7 +23,21 @@ from understill import cli, pipeline
 from understill.events import Waiting
 from understill.tasks import GLUE
 
-VERBS = ("init", "check", "run", "teach", "evaluate", "compare", "submit", "predict", "data", "runs", "clean", "assets")
+VERBS = (
+    "init",
+    "check",
+    "run",
+    "teach",
+    "evaluate",
+    "compare",
+    "report",
+    "submit",
+    "predict",
+    "data",
+    "runs",
+    "clean",
+    "assets",
+)
 HEAVY = {"torch", "transformers", "pyarrow", "numpy", "pydantic", "sklearn", "scipy", "accelerate", "datasets"}
 
 
@@ -241,7 +255,7 @@ def test_check_prints_the_whole_recipe_when_asked(at: Desk) -> None:
 def test_run_ends_with_scores_and_where_the_files_are(at: Desk) -> None:
     for task in ("tickets", "films", "pairs", "mean"):
         assert re.search(rf"│ {task} +│ [a-z ]+ +│ +[\d.]+ │ +[\d.]+ │", at.run.out), task
-    assert at.run.out.splitlines()[-1] == "run folder: runs/my-tasks"
+    assert at.run.out.splitlines()[-2:] == ["run folder: runs/my-tasks", "report: runs/my-tasks/report.html"]
     assert f"model multi: {model_folder()}" in at.run.out
     assert "training multi" in at.run.err
     assert "step 6: dev mean" in at.run.err

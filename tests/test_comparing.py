@@ -147,6 +147,7 @@ def test_a_part_is_named_after_a_colon(tmp_path: Path) -> None:
     models = record["cells"][0]["models"]
     taught = made_model(tmp_path, "t", {MOOD: answers(MOOD, 0.95, 5)}, range(ROWS))
     models["teacher-mood"] = {"role": "teacher", **taught}
+    record["cells"][0] |= {"answers": "../artifacts/t/predictions", "teachers": taught["scores"]}
     write_json(run / "run.json", record)
     for part in ("teachers", "teacher", "teacher-mood"):
         (found,) = compare([f"{run}:{part}", str(run)])

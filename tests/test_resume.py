@@ -35,7 +35,7 @@ FORKS.set_forkserver_preload(
 
 def understill_run(recipe: str) -> None:
     """Do what `understill run RECIPE` does."""
-    main(["run", recipe])
+    main(["run", recipe, "--no-report"])
 
 
 class Runner:
@@ -69,7 +69,7 @@ class Runner:
 
     def finish(self) -> str:
         """Run to the end in a process of its own, and return what it said."""
-        command = [sys.executable, "-m", "understill", "run", str(self.recipe)]
+        command = [sys.executable, "-m", "understill", "run", str(self.recipe), "--no-report"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -146,6 +146,7 @@ def run(
         typer.Option(min=1, max=100, metavar="N", help="Run it with N seeds, and show how far they differ."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the run folder.")] = True,
 ) -> None:
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and show who won."""
     loaded = _load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
@@ -154,10 +155,26 @@ def run(
     with terminal.Progress() as watch:
         planned = pipeline.make_study(loaded, watch) if dry_run else None
         runs = () if dry_run else pipeline.run_study(loaded, watch)
+        page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
     if planned:
         terminal.show_plan(planned)
     if runs:
         tables.show_study(runs)
+    if page:
+        terminal.say(f"report: {page}")
+
+
+def _report_of(folder: Path, recipe: Recipe, watch: Any) -> Path | None:
+    """Write the report of a run that has just finished; whatever goes wrong there, the run is whole."""
+    from understill.report import write_report
+
+    try:
+        return write_report(folder, recipe, watch=watch)
+    except Exception as error:
+        log = logging.getLogger(__name__)
+        log.warning("there is no report: %s; the run itself is whole. Try: understill report %s", error, folder)
+        log.info("where it happened", exc_info=True)
+        return None
 
 
 @app.command(
@@ -240,6 +257,42 @@ def compare(
     from understill import pipeline, terminal
 
     terminal.show_comparisons(pipeline.compare(names))
+
+
+@app.command(
+    epilog=_examples(
+        "understill report runs/quickstart --open",
+        "understill report runs/my-tasks --by customer_type --out for-the-team.html",
+    )
+)
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to write it; report.html of the run folder if not given. Markdown goes beside it."),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Score parts of the rows by this column of your files too.")
+    ] = None,
+    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Measure how fast the models are.")] = True,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Write the report of a run: one HTML page, and the same as Markdown."""
+    if not (run / "recipe.yaml").is_file():
+        raise UserError(f"{run}: no recipe.yaml here, so this is no run → name the folder that a run printed")
+    if out and out.suffix not in (".html", ".htm"):
+        raise UserError(f"--out {out}: a report is a page → write a name that ends in .html")
+    if out and not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
+    loaded = _load(run / "recipe.yaml", None)
+    from understill import terminal
+    from understill.report import write_report
+
+    with terminal.Progress() as watch:
+        page = write_report(run, loaded, out=out, by=by, timing=timing, watch=watch)
+    terminal.say(f"report: {page}\nMarkdown: {page.with_suffix('.md')}")
+    if show:
+        typer.launch(page.resolve().as_uri())
 
 
 @app.command(

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from understill.data import glue
-from understill.data.check import BadRows
+from understill.data.check import BadRows, id_maker
 from understill.data.groups import count_queries
 from understill.data.normal import Plan, Progress, normalise
-from understill.data.read import BadFile, find_files
+from understill.data.read import BadFile, columns_of, find_files, read_rows
 from understill.data.source import Source, from_demo, from_files, texts_of
 from understill.data.taskdata import TaskData, overlap
 from understill.errors import Problem, UserError, listed, nearest
@@ -177,6 +177,28 @@ def _hub_source(spec: TaskSpec, recipe: Recipe) -> Callable[[tuple[str, ...], Ta
         return hub.source(where, names, task, gold_optional)
 
     return make
+
+
+def read_column(recipe: Recipe, data: TaskData, column: str) -> list[str | None] | None:
+    """Return what a further column of the user's files says of each row of a split; None where there is none such.
+
+    Rows are joined by their texts; of several with the same texts, the last counts.
+    """
+    spec, task = recipe.tasks[data.task.name], data.task
+    given = getattr(spec, data.split, ())
+    names = given if isinstance(given, tuple) and given else spec.train
+    files = [] if spec.hub or not spec.own else find_files(names, recipe.roots())
+    if not files or any(column not in columns_of(file) for file in files):
+        return None
+    name, said = id_maker(task.name), {}
+    for file in files:
+        for row in read_rows(file, [*task.text, column]):
+            *texts, value = row.values if not row.fault else (None, None)
+            if all(isinstance(text, str) for text in texts):
+                said[name([text.encode("utf-8", "replace") for text in texts])] = (
+                    None if value is None else str(value).strip() or None
+                )
+    return [said.get(row) for row in data.table()["id"].to_pylist()]
 
 
 # Named tasks: the demo's and GLUE's ----------------------------------------------------------------------------------

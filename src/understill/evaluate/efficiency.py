@@ -160,6 +160,13 @@ def _share(texts: Sequence[Text], count: int | None) -> list[Text]:
     return [text for middle in middles for text in ordered[int(middle - run / 2) :][:run]]
 
 
+def look(candidate: Candidate, texts: Sequence[Text], device: str, batch: int) -> float:
+    """Return about how many seconds a text takes, from answering a few of them once."""
+    candidate.model.to(device).eval()
+    _round(candidate, texts[:1], 1)  # the first call has more to do than any other
+    return sum(_round(candidate, texts, batch)) / len(texts)
+
+
 def _result(
     candidate: Candidate,
     texts: Sequence[Text],

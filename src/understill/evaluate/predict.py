@@ -153,6 +153,11 @@ def predict(model: Network, tokens: Tokens, task: Task, batch: int) -> Predictio
     return predict_all(model, tokens, [task], batch)[task.name]
 
 
+def kept_at(folder: Path, place: str) -> Path:
+    """Return the file that keeps the predictions of a split, "task/split", in a folder."""
+    return folder / f"{place.replace('/', '.', 1)}.parquet"
+
+
 def save_predictions(path: Path, data: TaskData, predictions: Predictions) -> None:
     """Keep the predictions of a split, with ids and gold, as Parquet; paired tests need them one by one."""
     table = data.table()
@@ -178,6 +183,11 @@ class KeptRows:
     gold: NDArray[np.float64]  # class numbers or scores, NaN where there is none
     groups: NDArray[np.int64] | None  # of a ranking: the number of each row's query
     predictions: Predictions
+
+    @property
+    def settled(self) -> NDArray[np.float64]:
+        """Gold where the model answers at all; teachers may be silent, which is NaN."""
+        return np.where(np.isnan(self.predictions.logits).any(axis=1), np.nan, self.gold)
 
     def take(self, rows: NDArray[np.int64]) -> KeptRows:
         """Return some of the rows, in this order."""

@@ -13,7 +13,7 @@ import numpy as np
 from understill.errors import UserError, nearest
 from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap
 from understill.evaluate.metrics import score
-from understill.evaluate.predict import KeptRows, kept_task, read_kept
+from understill.evaluate.predict import KeptRows, kept_at, kept_task, read_kept
 from understill.evaluate.significance import Difference, Summary, compare_seeds, holm, mcnemar, summarise
 from understill.models.folder import find_model
 from understill.pipeline.running import RECORD
@@ -68,15 +68,25 @@ class Comparison:
 
     @property
     def claim(self) -> str:
-        """What may be claimed, and what may not, in plain words."""
-        words = {1: "B is better than A on {}", -1: "B is worse than A on {}", 0: "on {} the difference may be chance"}
+        """What may be claimed of A and B, and what may not, in plain words."""
+        return self.claim_of("A", "B")
+
+    @property
+    def claims(self) -> bool:
+        """Whether anything may be claimed at all."""
+        return any(each.verdict for each in self.compared)
+
+    def claim_of(self, first: str, second: str) -> str:
+        """Say what may be claimed, and what may not, with the two sides under these names."""
+        better, worse = (f"{second} is {word} than {first} on {{}}" for word in ("better", "worse"))
+        words = {1: better, -1: worse, 0: "on {} the difference may be chance"}
         said = {}
         for verdict, sentence in words.items():
             names = [each.place.removesuffix("/dev") for each in self.compared if each.verdict == verdict]
             if names:
                 said[verdict] = sentence.format(", ".join(names))
         whole = "; ".join(said.values())
-        if set(said) == {0}:
+        if not self.claims:
             return f"Nothing may be claimed: {whole}."
         if all(each.several for each in self.compared):
             scope = "This is to be expected of other seeds of the same recipes, and of other rows like these."
@@ -90,13 +100,16 @@ def compare(names: Sequence[str]) -> list[Comparison]:
     if len(names) < 2:
         raise UserError("there is nothing to compare it with → name two runs or models, or more")
     sides = [find_side(name) for name in names]
-    found = [(sides[0], other, _common(sides[0], other)) for other in sides[1:]]
-    rows = [[_compare(place, first, second) for place in places] for first, second, places in found]
-    # One correction for all that is shown together: dev sets and runs.
+    return compare_sides([(sides[0], other) for other in sides[1:]])
+
+
+def compare_sides(pairs: Sequence[tuple[Side, Side]]) -> list[Comparison]:
+    """Compare the second of each pair with the first, with one correction for all that is shown together."""
+    rows = [[_compare(place, first, second) for place in _common(first, second)] for first, second in pairs]
     corrected = iter(holm([each.difference.p for some in rows for each in some]))
     return [
         Comparison(first.name, second.name, tuple(replace(each, p=next(corrected)) for each in some))
-        for (first, second, _), some in zip(found, rows, strict=True)
+        for (first, second), some in zip(pairs, rows, strict=True)
     ]
 
 
@@ -126,47 +139,67 @@ def find_side(name: str) -> Side:
     return _side(name, [_facts_of(find_model(path))])
 
 
-def _of_run(name: str, path: Path, part: str) -> Side:
-    """Find the models of a run that play a part, in all seeds of the recipe as it is."""
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the record of a finished run."""
     try:
-        record = json.loads((path / RECORD).read_text(encoding="utf-8"))
-        cells = record.get("cells") or [record]
-        own = [cell["models"] for cell in cells if cell.get("variant") == cells[0].get("variant")]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        record: dict[str, Any] = json.loads((path / RECORD).read_text(encoding="utf-8"))
+        record["models"], record["cells"][0]["variant"]
+    except OSError:
+        raise UserError(f"{path}: no {RECORD} here, so this is no run → name the folder that a run printed") from None
+    except (ValueError, LookupError, TypeError):
         raise UserError(
             f"{path / RECORD}: the run is not finished, or the file is broken → run its recipe again"
         ) from None
-    roles = list(dict.fromkeys(model["role"] for model in own[0].values()))
-    wanted = part.removesuffix("s") if part == "teachers" else part
-    wanted = wanted or ("student" if "student" in roles else "model")
-    found = [
-        {**model, "folder": path / model["folder"]}
-        for models in own
-        for title, model in models.items()
-        if wanted in (model["role"], title)
-    ]
+    return record
+
+
+def own_cells(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs of the recipe as it is, one for each seed."""
+    return [cell for cell in record["cells"] if cell["variant"] == record["cells"][0]["variant"]]
+
+
+def _of_run(name: str, path: Path, part: str) -> Side:
+    """Find who plays a part in a run, in all seeds of the recipe as it is; teachers answer together."""
+    cells = own_cells(read_record(path))
+    models = cells[0]["models"]
+    roles = list(dict.fromkeys(model["role"] for model in models.values()))
+    wanted = part or ("student" if "student" in roles else "model")
+    if wanted == "teachers":
+        found = [(path / cell["answers"], cell["teachers"]) for cell in cells if cell.get("answers")]
+    else:
+        found = [
+            (_kept_by(path / model["folder"]), model["scores"])
+            for cell in cells
+            for title, model in cell["models"].items()
+            if wanted in (model["role"], title)
+        ]
     if not found:
-        raise UserError(f'{path} has no "{wanted}"; {nearest(wanted, {*roles, *own[0]})}')
+        known = {*roles, *models, *(["teachers"] if cells[0].get("answers") else [])}
+        raise UserError(f'{path} has no "{wanted}"; {nearest(wanted, known)}')
     return _side(name, found)
 
 
-def _facts_of(folder: Path) -> dict[str, Any]:
-    """Return the scores and the place of a model that is named by its folder."""
+def _kept_by(folder: Path) -> Path:
+    """Return where the predictions of a model folder are kept."""
+    return folder.resolve().parent / "predictions"
+
+
+def _facts_of(folder: Path) -> tuple[Path, Mapping[str, Any]]:
+    """Return where the predictions of a model that is named by its folder are kept, and its scores."""
     try:
         scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise UserError(f"{folder}: no scores.json here that can be read → name the run that made the model") from None
-    return {"folder": folder, "scores": scores}
+    return _kept_by(folder), scores
 
 
-def _side(name: str, models: Sequence[Mapping[str, Any]]) -> Side:
+def _side(name: str, models: Sequence[tuple[Path, Mapping[str, Any]]]) -> Side:
     """Gather what models have been scored on; seeds may share a model, which then counts once."""
     places: dict[str, dict[Path, None]] = {}
     metrics: dict[str, tuple[str, ...]] = {}
-    for model in models:
-        kept = model["folder"].resolve().parent / "predictions"
-        for place, scores in model["scores"].items():
-            file = kept / f"{place.replace('/', '.', 1)}.parquet"
+    for kept, scored in models:
+        for place, scores in scored.items():
+            file = kept_at(kept, place)
             if not file.is_file():
                 raise UserError(f"{file}: the predictions of {name} were not kept → name the run that made the model")
             places.setdefault(place, {})[file] = None
@@ -180,7 +213,8 @@ def _side(name: str, models: Sequence[Mapping[str, Any]]) -> Side:
 def _compare(place: str, first: Side, second: Side) -> Compared:
     task = kept_task(first.places[place][0], first.metrics[place])
     rows = [[read_kept(file, task) for file in side.places[place]] for side in (first, second)]
-    aligned = _aligned(place, [first.name] * len(rows[0]) + [second.name] * len(rows[1]), [*rows[0], *rows[1]])
+    names = [first.name] * len(rows[0]) + [second.name] * len(rows[1])
+    aligned = _heard(_aligned(place, names, [*rows[0], *rows[1]]))
     ones, others = aligned[: len(rows[0])], aligned[len(rows[0]) :]
     gold, groups = aligned[0].gold, aligned[0].groups
     before, after = (np.stack([each.predictions.values for each in side]) for side in (ones, others))
@@ -196,6 +230,12 @@ def _compare(place: str, first: Side, second: Side) -> Compared:
         if min(len(ones), len(others)) > 1:
             checks.append(compare_seeds(other.values, one.values))
     return Compared(place, task.metrics[0], one, other, difference, tuple(checks), None)
+
+
+def _heard(rows: Sequence[KeptRows]) -> list[KeptRows]:
+    """Take the gold of rows on which somebody says nothing, as teachers may, so that they are not compared by."""
+    gold = np.sum([each.settled for each in rows], axis=0)  # no number where any of them is none
+    return [replace(each, gold=np.where(np.isnan(gold), np.nan, each.gold)) for each in rows]
 
 
 def _scores(task: Task, rows: Sequence[KeptRows]) -> list[float]:

@@ -53,7 +53,7 @@ def conclude(runs: Sequence[Run]) -> Findings:
     first = next(iter(variants.values()))
     columns = list(first[0].columns)
     compared = [name for name in columns if name not in BESIDE or name == "finetuned"]
-    gains = {f"{one} − {other}": _differences(first, one, first, other) for one, other in _pairs(columns)}
+    gains = {f"{one} − {other}": _differences(first, one, first, other) for one, other in pairs_of(columns)}
     factors = bool(runs[0].cell and runs[0].cell.levels)
     return Findings(
         seeds={variant: len(mine) for variant, mine in variants.items()},
@@ -64,7 +64,7 @@ def conclude(runs: Sequence[Run]) -> Findings:
     )
 
 
-def _pairs(columns: Sequence[str]) -> list[tuple[str, str]]:
+def pairs_of(columns: Sequence[str]) -> list[tuple[str, str]]:
     """Name the columns that are compared within a run."""
     main = [name for name in columns if name not in BESIDE]
     pairs = [*((name, "baseline") for name in main), ("finetuned", "finetuned baseline")]

@@ -23,7 +23,7 @@ from understill.data.taskdata import source_rows
 from understill.disk import write_json
 from understill.errors import UserError
 from understill.evaluate.metrics import score
-from understill.evaluate.predict import Predictions, read_kept, save_predictions
+from understill.evaluate.predict import Predictions, kept_at, read_kept, save_predictions
 from understill.events import Examined, Labelling, Watch, silent
 from understill.models.folder import load_model
 from understill.pipeline.locking import alone
@@ -233,8 +233,8 @@ def weights_of(names: Mapping[str, str], given: Any) -> Any:
     return weights
 
 
-def ensemble_scores(plan: Plan, lessons: Lessons, watch: Watch = silent) -> Scores:
-    """Score each task's teachers together on dev, as the student hears them."""
+def ensemble_scores(plan: Plan, lessons: Lessons, watch: Watch = silent, keep: Path | None = None) -> Scores:
+    """Score each task's teachers together on dev, as the student hears them, keeping each row's answer under `keep`."""
     scores: Scores = {}
     for key, faculty in faculties(plan, lessons, watch).items():
         for task, split in dev_sets(plan.loaded, key):
@@ -248,9 +248,12 @@ def ensemble_scores(plan: Plan, lessons: Lessons, watch: Watch = silent) -> Scor
                 groups=grouping(task.splits[split]),
             )
             gold = np.where(np.isnan(joined[:, 0]), np.nan, all_gold(task.splits[split]))
-            found = score(task.task, gold, Predictions(task.task, joined).values, grouping(task.splits[split]))
+            together = Predictions(task.task, joined)
+            found = score(task.task, gold, together.values, grouping(task.splits[split]))
             if found:
                 scores[f"{task.task.name}/{split}"] = found
+                if keep:
+                    save_predictions(kept_at(keep, f"{task.task.name}/{split}"), task.splits[split], together)
     return scores
 
 

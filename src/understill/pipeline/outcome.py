@@ -28,6 +28,7 @@ class Run:
     tasks: Mapping[str, Task]
     aid: str = "teachers"  # what the baseline does without
     cell: Cell | None = None  # which run of its study it is
+    answers: Path | None = None  # where the teachers' joint answers to the dev sets are kept
 
     @property
     def columns(self) -> dict[str, Scores]:

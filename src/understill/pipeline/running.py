@@ -7,11 +7,14 @@ import itertools
 import json
 import logging
 import os
+import platform
+import shutil
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from understill.disk import write_json
 from understill.events import Chosen, Watch, silent
@@ -24,6 +27,7 @@ from understill.pipeline.planning import make_study, pick_wanted
 from understill.pipeline.scoring import majority_scores
 from understill.pipeline.teaching import TrainedModel, teach_all
 from understill.recipe import Recipe
+from understill.train.device import device_name, pick_device
 from understill.train.fit import Scores
 
 log = logging.getLogger(__name__)
@@ -31,6 +35,8 @@ log = logging.getLogger(__name__)
 RECORD = "run.json"
 #: The folder of a run folder that holds the other runs of its study.
 CELLS = "cells"
+#: The folder of a run folder that holds what teachers say together of the dev sets, by number: runs may share it.
+ANSWERS = "teachers"
 
 
 def run(recipe: Recipe, watch: Watch = silent) -> Run:
@@ -106,15 +112,17 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
     """Write down what came out."""
     folder = study.recipe.output.path / study.recipe.name
     rest, runs = iter(trained), []
-    known: dict[Any, tuple[Scores, dict[str, Scores]]] = {}
+    shutil.rmtree(folder / ANSWERS, ignore_errors=True)
+    known: dict[Any, _Taught] = {}
     guesses = {id(plan.loaded): plan for _, plan in study.cells}  # runs share their data where it is the same
     majority = {data: majority_scores(plan) for data, plan in guesses.items()}
     for number, (cell, plan) in enumerate(study.cells):
         place = folder if number == 0 else folder / CELLS / cell.name
         models = tuple(itertools.islice(rest, len(plan.models)))
         tasks = {name: loaded.task for name, loaded in plan.loaded.items()}
-        teachers, members = _taught(plan, known, watch)
-        runs.append(Run(place, models, majority[id(plan.loaded)], teachers, members, tasks, _aid(plan), cell))
+        teachers, members, answers = _taught(plan, known, folder / ANSWERS, watch)
+        guess = majority[id(plan.loaded)]
+        runs.append(Run(place, models, guess, teachers, members, tasks, _aid(plan), cell, answers))
     _clear(folder / CELLS, {each.folder.name for each in runs[1:]})
     for each in runs:
         (each.folder / "models").mkdir(parents=True, exist_ok=True)
@@ -125,26 +133,41 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
         for each, found in zip(runs, facts, strict=True)
         if each.cell
     ]
-    record |= {"state": "done", "finished": time.time(), **facts[0], "cells": cells}
+    record |= {
+        "state": "done",
+        "finished": time.time(),
+        "made_with": _made_with(study.recipe),
+        **facts[0],
+        "cells": cells,
+    }
     write_json(folder / RECORD, {**record, "findings": conclude(runs).facts()} if len(runs) > 1 else record)
     return tuple(runs)
 
 
-def _taught(
-    plan: Plan, known: dict[Any, tuple[Scores, dict[str, Scores]]], watch: Watch
-) -> tuple[Scores, dict[str, Scores]]:
-    """Score the teachers of a plan on dev, together and by themselves; runs with the same ones have the same scores."""
-    teachers: Scores = {}
-    members: dict[str, Scores] = {}
-    for lessons in plan.lessons:
-        key = (*(teacher.verdict for teacher in (*lessons.teachers, *lessons.judged)), lessons.rule.model_dump_json())
-        if key not in known:
-            known[key] = ensemble_scores(plan, lessons, watch), member_scores(plan, lessons, watch)
-        together, alone = known[key]
-        teachers |= together
-        for name, scores in alone.items():
-            members.setdefault(name, {}).update(scores)
-    return teachers, members
+class _Taught(NamedTuple):
+    """How the teachers of a plan do on dev, together and by themselves, and where their joint answers are kept."""
+
+    teachers: Scores
+    members: dict[str, Scores]
+    answers: Path | None
+
+
+def _taught(plan: Plan, known: dict[Any, _Taught], folder: Path, watch: Watch) -> _Taught:
+    """Score the teachers of a plan on dev; runs with the same ones have the same scores and answers."""
+    key = tuple(
+        (*(teacher.verdict for teacher in (*each.teachers, *each.judged)), each.rule.model_dump_json())
+        for each in plan.lessons
+    )
+    if key not in known:
+        teachers: Scores = {}
+        members: dict[str, Scores] = {}
+        answers = folder / str(len(known))
+        for lessons in plan.lessons:
+            teachers |= ensemble_scores(plan, lessons, watch, answers)
+            for name, scores in member_scores(plan, lessons, watch).items():
+                members.setdefault(name, {}).update(scores)
+        known[key] = _Taught(teachers, members, answers if teachers else None)
+    return known[key]
 
 
 def _facts(run: Run, folder: Path) -> dict[str, Any]:
@@ -158,7 +181,18 @@ def _facts(run: Run, folder: Path) -> dict[str, Any]:
         }
         for model in run.models
     }
-    return {"majority": run.majority, "teachers": run.teachers, "members": dict(run.members), "models": models}
+    facts = {"majority": run.majority, "teachers": run.teachers, "members": dict(run.members), "models": models}
+    return {**facts, "answers": os.path.relpath(run.answers, folder) if run.answers else None, "aid": run.aid}
+
+
+def _made_with(recipe: Recipe) -> dict[str, str]:
+    """Name the versions and the machine that a run was made with."""
+    return {
+        **{name: metadata.version(name) for name in ("understill", "torch", "transformers")},
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "device": device_name(pick_device(recipe.machine)),
+    }
 
 
 def _aid(plan: Plan) -> str:

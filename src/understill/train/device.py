@@ -46,6 +46,13 @@ def make_accelerator(
     return Accelerator(mixed_precision=mixed, cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder)
 
 
+def device_name(device: str) -> str:
+    """Name a device as its maker does, as far as the machine tells."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"{device}, {os.cpu_count() or 1} cores, {platform.machine()}"
+
+
 def _keep_memory() -> None:
     """Let one step's memory serve the next: given back to the system, it has to be cleared page by page each time."""
     if platform.libc_ver()[0] == "glibc":

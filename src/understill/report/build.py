@@ -1,0 +1,222 @@
+"""Build: the facts of a report, from the record of a run and the answers that were kept of every row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from understill.data.load import LoadedTask, read_column
+from understill.errors import UserError
+from understill.evaluate.bootstrap import score_interval
+from understill.evaluate.metrics import score
+from understill.evaluate.predict import KeptRows, read_kept
+from understill.evaluate.significance import summarise
+from understill.events import Watch, silent
+from understill.pipeline import read_data
+from understill.pipeline.comparing import Side, compare_sides, find_side, own_cells, read_record
+from understill.pipeline.concluding import pairs_of
+from understill.pipeline.outcome import ROLES
+from understill.recipe import Recipe
+from understill.report.facts import Curve, Facts, Place, Score, ScoreRow, Versus
+from understill.report.rows import Said, place_facts
+from understill.report.timing import measure_models
+from understill.tasks import Task
+
+#: Models whose training is drawn, one colour each; λ has the last one.
+CURVES = 5
+
+
+def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool = True, watch: Watch = silent) -> Facts:
+    """Gather all that can be told of a finished run; `by` parts rows by a column of the user's files too."""
+    record = read_record(folder)
+    if "made_with" not in record:
+        raise UserError(f"{folder}: an earlier version made this run → run its recipe again; what is trained is kept")
+    cells = own_cells(record)
+    loaded = _data(recipe, watch)
+    sides = _sides(folder, cells[0])
+    main = _main(sides)
+    places = [place for place in sides[main].places if place.split("/")[0] in loaded]
+    kept = {place: _kept(place, sides, loaded) for place in places}
+    tasks = {place: _task(place, loaded) for place in places}
+    asked = [(one, other) for one, other in pairs_of(list(sides)) if set(sides[one].places) & set(sides[other].places)]
+    found = compare_sides([(sides[other], sides[one]) for one, other in asked])
+    models = _models(folder, cells[0])
+    return Facts(
+        name=folder.resolve().name,
+        folder=str(folder),
+        recipe=recipe,
+        started=record["started"],
+        finished=record["finished"],
+        made_with=record["made_with"],
+        training_seconds=_training_seconds(record),
+        tasks={name: each.task for name, each in loaded.items()},
+        dev_rows={place: len(rows[main][0].gold) for place, rows in kept.items()},
+        train_rows={name: each.splits["train"].rows for name, each in loaded.items() if "train" in each.splits},
+        seeds=len(cells),
+        runs=len(record["cells"]),
+        main=main,
+        columns=("majority", *sides),
+        aid=cells[0]["aid"],
+        scores=tuple(_scores(places, tasks, kept, cells[0]["majority"])),
+        versus=tuple(Versus(other, one, each) for (one, other), each in zip(asked, found, strict=True)),
+        timing=measure_models(models, loaded, recipe) if timing else None,
+        curves=tuple(_curve(name, model) for name, model in _drawn(models).items()),
+        findings=record.get("findings", {}),
+        places=tuple(_places(places, loaded, kept, main, recipe, by)),
+    )
+
+
+def _data(recipe: Recipe, watch: Watch) -> dict[str, LoadedTask]:
+    # Texts without labels are not told of, so their files need not be there.
+    student = recipe.student.model_copy(update={"unlabelled": 0.0})
+    return read_data(recipe.model_copy(update={"student": student}), watch)
+
+
+def _task(place: str, loaded: Mapping[str, LoadedTask]) -> Task:
+    return loaded[place.split("/")[0]].task
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def _sides(folder: Path, cell: Mapping[str, Any]) -> dict[str, Side]:
+    """Return who was scored, by column, in the order of tables."""
+    roles = {model["role"] for model in cell["models"].values()}
+    parts = [*(["teachers"] if cell["answers"] else []), *(role for role in ROLES if role in roles)]
+    single = [name for name, model in cell["models"].items() if model["role"] == "model"]
+    names = {"model": single[0] if len(single) == 1 else "single-task"}
+    return {names.get(part, part): replace(find_side(f"{folder}:{part}"), name=names.get(part, part)) for part in parts}
+
+
+def _main(sides: Mapping[str, Side]) -> str:
+    """Name the column of what a recipe is made for."""
+    return "student" if "student" in sides else next(name for name in sides if name not in ("teachers", "baseline"))
+
+
+def _kept(place: str, sides: Mapping[str, Side], loaded: Mapping[str, LoadedTask]) -> dict[str, list[KeptRows]]:
+    """Read what was kept of a dev set, by column, each seed's rows in the order of the data."""
+    name, split = place.split("/")
+    task, data = loaded[name].task, loaded[name].splits.get(split)
+    ids = np.asarray([] if data is None else data.table()["id"].to_pylist(), dtype=np.str_)
+    found = {}
+    for column, side in sides.items():
+        if place in side.places:
+            found[column] = [read_kept(file, task) for file in side.places[place]]
+            if not all(np.array_equal(each.ids, ids) for each in found[column]):
+                raise UserError(f"{place}: the data has changed since the run → run the recipe again")
+    return found
+
+
+# Scores ---------------------------------------------------------------------------------------------------------------
+
+
+def _scores(
+    places: Sequence[str],
+    tasks: Mapping[str, Task],
+    kept: Mapping[str, Mapping[str, Sequence[KeptRows]]],
+    majority: Mapping[str, Mapping[str, float]],
+) -> Iterable[ScoreRow]:
+    for place in places:
+        task = tasks[place]
+        measured = {column: _column_scores(task, rows) for column, rows in kept[place].items()}
+        for metric in task.metrics:
+            scores = {column: found[metric] for column, found in measured.items() if metric in found}
+            if metric in majority.get(place, {}):
+                scores = {"majority": Score(summarise([majority[place][metric]]), None), **scores}
+            yield ScoreRow(place, metric, scores)
+
+
+def _column_scores(task: Task, seeds: Sequence[KeptRows]) -> dict[str, Score]:
+    """Score the seeds of a column by all metrics; where there is one seed, the first metric has its rows' interval."""
+    found = [score(task, each.settled, each.predictions.values, each.groups) for each in seeds]
+    if not found[0]:
+        return {}
+    scores = {}
+    for metric in task.metrics:
+        summary = summarise([each[metric] for each in found])
+        interval = summary.interval
+        if len(seeds) == 1 and metric == task.metrics[0]:
+            one = seeds[0]
+            interval = score_interval(task, one.settled, one.predictions.values, one.groups)
+        scores[metric] = Score(summary, interval)
+    return scores
+
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+
+def _models(folder: Path, cell: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the models of a run with their folders, what the recipe is made for first and teachers last."""
+    order = ("student", "model", "finetuned", "baseline", "finetuned baseline", "teacher")
+    models = sorted(cell["models"].items(), key=lambda item: order.index(item[1]["role"]))
+    return {name: {**model, "folder": (folder / model["folder"]).resolve()} for name, model in models}
+
+
+def _training_seconds(record: Mapping[str, Any]) -> float:
+    """Return the seconds that all models of a study took, each counted once."""
+    times = {model["folder"]: model["seconds"] for cell in record["cells"] for model in cell["models"].values()}
+    return float(sum(times.values()))
+
+
+def _drawn(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Choose the models whose training is drawn: those of all parts first, as far as there are colours."""
+    seen: dict[str, int] = {}
+    turn = {}
+    for name, model in models.items():
+        turn[name] = seen[model["role"]] = seen.get(model["role"], -1) + 1
+    chosen = sorted(models, key=lambda name: turn[name])[:CURVES]
+    return {name: models[name] for name in models if name in chosen}
+
+
+def _curve(name: str, model: Mapping[str, Any]) -> Curve:
+    """Read how the training of a model went."""
+    home = model["folder"].parent
+    facts = json.loads((home / "done.json").read_text(encoding="utf-8"))
+    lines = [json.loads(line) for line in (home / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    looks = tuple((look["step"], look["score"]) for look in facts["history"])
+    return Curve(
+        name=name,
+        total=max((step for step, _ in (*looks, *((line["step"], 0) for line in lines))), default=0),
+        losses=tuple((line["step"], line["loss"]) for line in lines),
+        mixes=tuple((line["step"], line["lambda"]) for line in lines if "lambda" in line),
+        looks=looks,
+    )
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def _places(
+    places: Sequence[str],
+    loaded: Mapping[str, LoadedTask],
+    kept: Mapping[str, Mapping[str, Sequence[KeptRows]]],
+    main: str,
+    recipe: Recipe,
+    by: str | None,
+) -> Iterable[Place]:
+    columns = _columns(places, loaded, recipe, by) if by else {}
+    for place in places:
+        name, split = place.split("/")
+        firsts = {column: seeds[0] for column, seeds in kept[place].items()}
+        data = loaded[name].splits[split]
+        yield place_facts(Said(place, data.task, data, firsts, main), by, columns.get(place))
+
+
+def _columns(
+    places: Sequence[str], loaded: Mapping[str, LoadedTask], recipe: Recipe, by: str
+) -> dict[str, list[str | None]]:
+    """Read a further column of the user's files, for the dev sets that have it."""
+    found = {}
+    for place in places:
+        name, split = place.split("/")
+        column = read_column(recipe, loaded[name].splits[split], by)
+        if column is not None:
+            found[place] = column
+    if not found:
+        raise UserError(f"--by {by}: no dev set comes from files of yours with such a column → check its name")
+    return found

@@ -1,0 +1,141 @@
+"""Facts: all that a report tells of a run, as plain values that say nothing of how they look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from understill.evaluate.agreement import Agreement, Slice
+from understill.evaluate.calibration import Calibration
+from understill.evaluate.efficiency import Efficiency
+from understill.evaluate.metrics import Ints
+from understill.evaluate.significance import Interval, Summary
+from understill.pipeline import Comparison
+from understill.recipe import Recipe
+from understill.tasks import Task
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one column came to on a dev set, by one metric."""
+
+    summary: Summary  # over seeds
+    interval: Interval | None  # over seeds where there are several, else over rows; of the first metric only
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One dev set and metric, with what each column came to."""
+
+    place: str
+    metric: str
+    scores: Mapping[str, Score]  # by column
+
+
+@dataclass(frozen=True)
+class Versus:
+    """One column beside another, on all dev sets of both."""
+
+    first: str
+    second: str
+    found: Comparison
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How the training of one model went."""
+
+    name: str
+    total: int  # steps
+    losses: tuple[tuple[int, float], ...]  # by step
+    mixes: tuple[tuple[int, float], ...]  # λ by step; empty without annealing
+    looks: tuple[tuple[int, float], ...]  # the mean of the tasks' first metrics on dev, by step
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How large and fast one model is, beside how well it does."""
+
+    efficiency: Efficiency
+    score: float  # the mean of the first metrics of the tasks that all measured models have
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Models measured side by side."""
+
+    models: tuple[Measured, ...]  # the first is what the recipe is made for
+    tasks: tuple[str, ...]  # those whose scores count
+    task: str  # whose texts were read
+    texts: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The rows of a dev set in parts, and how the model does on each."""
+
+    by: str
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row on which a model and its teachers, or a model and the gold label, differ."""
+
+    texts: tuple[str, ...]
+    gold: str
+    answers: tuple[str, ...]  # with how sure each is
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The rows of a dev set on which two differ, the clearest first."""
+
+    total: int
+    rows: int  # of the whole dev set; queries of a ranking
+    against: str  # "teachers", or "gold"
+    answered_by: tuple[str, ...]
+    shown: tuple[Example, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One dev set, answered by the first seed of what the recipe is made for."""
+
+    name: str
+    task: Task
+    rows: int
+    confusion: Ints | None  # of classes: rows by gold, columns by answer
+    calibrations: Mapping[str, Calibration]  # of classes, by column
+    agreement: Agreement | None
+    retention: Mapping[str, float]  # by metric
+    cuts: tuple[Cut, ...]
+    examples: Examples
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a report tells of a run."""
+
+    name: str
+    folder: str
+    recipe: Recipe
+    started: float
+    finished: float
+    made_with: Mapping[str, str]
+    training_seconds: float
+    tasks: Mapping[str, Task]
+    dev_rows: Mapping[str, int]  # by dev set
+    train_rows: Mapping[str, int]  # by task
+    seeds: int
+    runs: int
+    main: str  # the column of what the recipe is made for
+    columns: tuple[str, ...]
+    aid: str  # what the baseline does without
+    scores: tuple[ScoreRow, ...]
+    versus: tuple[Versus, ...]
+    timing: Timing | None
+    curves: tuple[Curve, ...]
+    findings: Mapping[str, Any]  # as in the record; empty for a single run
+    places: tuple[Place, ...]

@@ -1,0 +1,23 @@
+"""HTML: a report as one page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from understill.report.blocks import Section
+
+
+def to_html(title: str, sections: Sequence[Section]) -> str:
+    """Write a report as one self-contained page; all text is escaped, pictures alone are markup."""
+    pages = Environment(
+        loader=PackageLoader("understill.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return pages.get_template("report.html").render(
+        title=title, sections=sections, kind=lambda block: type(block).__name__
+    )

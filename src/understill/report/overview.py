@@ -1,0 +1,139 @@
+"""Overview: what was run, and the figures that are seen first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from understill.evaluate.efficiency import PARTS
+from understill.report.blocks import Block, Code, Heading, Table, Tiles, Words
+from understill.report.facts import Facts
+from understill.report.wording import change, figure, share, times
+from understill.schema import EncoderSpec
+from understill.tasks import Task
+from understill.terminal import duration
+
+
+def overview(facts: Facts) -> Iterator[Block]:
+    """Show what was run, when and where."""
+    yield Tiles(tuple(_tiles(facts)))
+    yield Words(_story(facts))
+    rows = []
+    for name, task in facts.tasks.items():
+        places = [place for place in facts.dev_rows if place.split("/")[0] == name]
+        if places:
+            dev = ", ".join(f"{facts.dev_rows[place]:,}" for place in places)
+            train = f"{facts.train_rows[name]:,}" if name in facts.train_rows else "–"
+            rows.append((name, _kind(task), ", ".join(task.metrics), train, dev))
+    yield Table("Tasks", ("task", "kind", "metrics", "training rows", "dev rows"), tuple(rows), 3)
+    made = facts.made_with
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(facts.finished))
+    yield Table(
+        "When and where",
+        ("", ""),
+        (
+            ("finished", when),
+            ("training time, all models", duration(facts.training_seconds)),
+            ("machine", f"{made['system']}, {made['device']}"),
+            ("versions", ", ".join(f"{key} {made[key]}" for key in ("understill", "python", "torch", "transformers"))),
+            ("folder", facts.folder),
+        ),
+        2,
+    )
+
+
+def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
+    mean = means(facts)
+    if facts.main in mean:
+        rows = len({row.place.split("/")[0] for row in facts.scores})
+        what = f"mean dev score of {rows} tasks" if rows > 1 else "dev score"
+        yield figure("", mean[facts.main]), f"{facts.main}: {what}"
+    for versus in facts.versus:
+        if versus.second == facts.main and versus.first == "baseline" and {"baseline", facts.main} <= set(mean):
+            delta = mean[facts.main] - mean["baseline"]
+            yield change("", delta), f"against the baseline without {facts.aid}"
+    if mean.get("teachers", 0) > 0 and facts.main in mean:
+        yield share(mean[facts.main] / mean["teachers"]), "of the teachers' score kept"
+    if facts.timing and len(facts.timing.models) > 1:
+        first, last = (facts.timing.models[place].efficiency for place in (0, -1))
+        if last.name != "baseline":
+            yield times(first.times_as_fast(last, PARTS[1]).value), f"as fast as {last.name}, from text to answer"
+            yield share(first.parameters / last.parameters), f"of the parameters of {last.name}"
+
+
+def means(facts: Facts) -> dict[str, float]:
+    """Return each column's mean over the first metrics of all tasks, where it has them all; errors do not count."""
+    firsts = [row for row in facts.scores if row.place.endswith("/dev") and _is_first(facts, row.place, row.metric)]
+    firsts = [row for row in firsts if row.metric != "mse"]
+    return {
+        # In points, as the terminal adds them up: a half is then rounded alike.
+        column: sum(100 * row.scores[column].summary.mean for row in firsts) / len(firsts) / 100
+        for column in facts.columns
+        if firsts and all(column in row.scores for row in firsts)
+    }
+
+
+def _is_first(facts: Facts, place: str, metric: str) -> bool:
+    task = facts.tasks[place.split("/")[0]]
+    return task.metrics[0] == metric and task.head == task.name
+
+
+def _story(facts: Facts) -> str:
+    """Put the recipe into words."""
+    recipe = facts.recipe
+    count = len(recipe.tasks)
+    said = [f"{count} tasks" if count > 1 else f"one task, {next(iter(recipe.tasks))}"]
+    if recipe.teachers:
+        said.append(f"{len(recipe.teachers)} teacher{'s' if len(recipe.teachers) > 1 else ''} ({_teachers(facts)})")
+        said.append(f"a student made of {_encoder(recipe.settings(recipe.student).encoder)}")
+        if "baseline" in facts.columns:
+            said.append(f"the same student without {facts.aid} as the baseline")
+    else:
+        said.append(f"models made of {_encoder(recipe.encoder)}")
+    words = f"{'; '.join(said)}."
+    if facts.runs > 1:
+        words += f" {facts.runs} runs in all, {facts.seeds} of them with the recipe as it is, one for each seed."
+        words += " What is shown row by row is of the first seed, which is not the best one."
+    else:
+        words += f" One seed, {recipe.seed}: other seeds may do otherwise."
+    return words[0].upper() + words[1:]
+
+
+def _teachers(facts: Facts) -> str:
+    kinds = []
+    for teacher in facts.recipe.teachers:
+        if teacher.checkpoint:
+            kinds.append(f"a checkpoint, {teacher.checkpoint}")
+        elif teacher.predictions:
+            kinds.append("a file of predictions")
+        else:
+            how = "one for each task" if teacher.models == "each" else "one for all its tasks"
+            kinds.append(f"trained here, {how}" + (f", in {teacher.folds} folds" if teacher.folds else ""))
+    return "; ".join(dict.fromkeys(kinds))
+
+
+def _encoder(encoder: EncoderSpec) -> str:
+    name = Path(encoder.name).name  # of a folder, what it is called
+    return f"{encoder.layers} layer{'s' if encoder.layers > 1 else ''} of {name}" if encoder.layers else name
+
+
+def _kind(task: Task) -> str:
+    if task.kind == "classification":
+        return f"{len(task.labels)} classes, {'two texts' if task.pair else 'one text'}"
+    return f"{'scores' if task.kind == 'regression' else 'ranking'}, {'two texts' if task.pair else 'one text'}"
+
+
+# The recipe -----------------------------------------------------------------------------------------------------------
+
+
+def reproduction(facts: Facts) -> Iterator[Block]:
+    """Show the recipe, and what to type to get the same again."""
+    yield Words("This recipe, in this version of understill, gives the same models again; on a CPU bit for bit.")
+    yield Code(
+        f"pip install understill=={facts.made_with['understill']}\n"
+        "understill run recipe.yaml\n"
+        f"understill report {facts.folder}"
+    )
+    yield Heading("recipe.yaml")
+    yield Code(facts.recipe.to_yaml())

@@ -1,0 +1,83 @@
+"""Pictures hold what they are given: round ticks, marks where values are, names as text."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from xml.etree import ElementTree
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understill.report import figures, wording
+from understill.report.figures import Bar, Line
+
+NUMBERS = st.floats(-1e6, 1e6).filter(lambda value: value == 0 or abs(value) > 1e-6)
+NAME = "<b>&\"'"
+
+
+def drawn(svg: str) -> ElementTree.Element:
+    """Read a picture as XML, without the legend that stands below it."""
+    return ElementTree.fromstring(svg.split("</svg>")[0] + "</svg>")
+
+
+def texts(svg: str) -> list[str]:
+    return [each.text or "" for each in drawn(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+@given(NUMBERS, NUMBERS)
+def test_ticks_are_few_even_and_inside(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    found = figures.ticks(low, high)
+    if high - low > 1e-6 * max(abs(low), abs(high)):
+        reach = (high - low) * 1e-6
+        assert 2 <= len(found) <= 7
+        assert low - reach <= min(found) and max(found) <= high + reach
+        steps = {round((after - before) / (high - low), 6) for before, after in itertools.pairwise(found)}
+        assert len(steps) == 1
+
+
+def test_names_stay_text() -> None:
+    points = [(0.1, 0.5), (0.9, 0.8)]
+    for svg in (
+        figures.lines(NAME, [Line(NAME, points)], NAME, NAME, [Line(NAME, points)], NAME),
+        figures.scatter(NAME, [(NAME, 1.0, 2.0, 3.0), ("b", 10.0, 1.0, 3.0)], NAME, NAME),
+        figures.intervals(NAME, [Bar(NAME, 1.0, 0.5, 2.0), Bar("b", -1.0, None, None)], NAME),
+        figures.matrix(NAME, [NAME, "b"], [[3, 1], [0, 2]]),
+        figures.reliability(NAME, [Line(NAME, points, True, [1.0, 0.2])]),
+    ):
+        assert drawn(svg).get("aria-label") == NAME
+        assert "<b>" not in svg
+
+
+def test_what_nothing_beats_is_joined() -> None:
+    fast, slow, bad = ("fast", 1.0, 80.0, 1.0), ("slow", 10.0, 90.0, 9.0), ("bad", 11.0, 70.0, 9.0)
+    front = re.search(r'points="([^"]+)" class="front"', figures.scatter("x", [slow, bad, fast], "ms", "score"))
+    assert front and len(front.group(1).split()) == 2
+    assert 'class="front"' not in figures.scatter("x", [fast, bad], "ms", "score"), (
+        "one alone has nothing to be joined to"
+    )
+
+
+def test_a_matrix_shows_every_count_but_none_of_nothing() -> None:
+    found = texts(figures.matrix("x", ["calm", "upset"], [[30, 1], [0, 20]]))
+    assert [text for text in found if text.isdigit()] == ["30", "1", "20"]
+
+
+def test_a_line_of_one_point_is_seen() -> None:
+    svg = figures.lines("x", [Line("a", [(100.0, 0.5)])], "steps", "loss")
+    assert len(list(drawn(svg).iter("{http://www.w3.org/2000/svg}circle"))) == 1
+
+
+def test_numbers_are_written_for_readers() -> None:
+    assert [wording.figure("accuracy", 0.8768), wording.figure("mse", 0.8768)] == ["87.7", "0.877"]
+    assert [wording.change("accuracy", value) for value in (0.0123, -0.0123, -0.0001)] == ["+1.2", "−1.2", "+0.0"]
+    assert [wording.chance(p) for p in (None, 0.0001, 0.0421)] == ["–", "< 0.001", "0.042"]
+    assert [wording.large(count) for count in (12, 3400, 22_700_000, 1.5e9)] == ["12", "3.4 k", "22.7 M", "1.5 G"]
+    assert [wording.times(factor) for factor in (0.0512, 0.95, 2.04, 41.3, 349.0)] == [
+        "0.05×",
+        "0.95×",
+        "2.0×",
+        "41×",
+        "349×",
+    ]

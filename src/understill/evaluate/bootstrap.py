@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understill.evaluate.metrics import Array, Ints
-from understill.evaluate.significance import LEVEL, Difference, Interval
+from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval
 from understill.evaluate.weighted import Counts, weighted
 from understill.tasks import Task
 
@@ -19,9 +19,6 @@ AT_ONCE = 1 << 15
 
 #: Drawing how often a kind of rows occurs takes as long as drawing so many rows.
 KIND_COST = 8
-
-#: Scores that are no further apart are the same but for rounding.
-EQUAL = 1e-10
 
 
 class Resampled(NamedTuple):

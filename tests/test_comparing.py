@@ -155,6 +155,20 @@ def test_a_part_is_named_after_a_colon(tmp_path: Path) -> None:
         compare([f"{run}:baseline", str(run)])
 
 
+def test_several_teachers_of_a_run_are_no_seeds_of_each_other(tmp_path: Path) -> None:
+    """A weak and a strong one say nothing of what other seeds of either would do, however far both are from B."""
+    run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.6, seed)} for seed in range(2)])
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    for number, skill in enumerate((0.93, 0.95)):
+        taught = made_model(tmp_path, f"t{number}", {MOOD: answers(MOOD, skill, 5 + number)}, range(ROWS))
+        for cell in record["cells"]:
+            cell["models"][f"teacher-{number}"] = {"role": "teacher", **taught}
+    write_json(run / "run.json", record)
+    (found,) = compare([str(run), f"{run}:teachers"])
+    assert found.compared[0].verdict == 1 and len(found.compared[0].second.values) == 2
+    assert "about these very models" in found.claim
+
+
 def test_other_variants_of_a_study_do_not_count_as_seeds(tmp_path: Path) -> None:
     run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.8, seed)} for seed in range(3)])
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))

@@ -30,6 +30,7 @@ class Side:
     name: str
     places: Mapping[str, tuple[Path, ...]]  # by dev set, a file for each seed
     metrics: Mapping[str, tuple[str, ...]]  # by dev set, as it was scored
+    mixed: bool = False  # whether some of these are no seeds of each other, but play a part together
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Compared:
     second: Summary
     difference: Difference  # second minus first, over rows, and over seeds too where there are several
     checks: tuple[Difference, ...]  # by other tests: McNemar of two accuracies, Mann-Whitney of several seeds each
+    mixed: bool  # whether a side has models that are no seeds of each other
     p: float | None  # of the difference, corrected for the number of comparisons
 
     @property
@@ -55,7 +57,7 @@ class Compared:
     @property
     def several(self) -> bool:
         """Whether both sides have several seeds, so that something is known of what others would give."""
-        return min(len(self.first.values), len(self.second.values)) > 1
+        return not self.mixed and min(len(self.first.values), len(self.second.values)) > 1
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Comparison:
         whole = "; ".join(said.values())
         if set(said) == {0}:
             return f"Nothing may be claimed: {whole}."
-        if all(each.several for each in self.compared):
+        if all(each.several for each in self.compared if each.verdict):
             scope = "This is to be expected of other seeds of the same recipes, and of other rows like these."
         else:
             scope = "This is about these very models, on other rows like these; other seeds may do otherwise."
@@ -123,7 +125,7 @@ def find_side(name: str) -> Side:
         return _of_run(name, path, part)
     if part:
         raise UserError(f"{path}: no {RECORD} here, so it has no {part} → name a run folder before the colon")
-    return _side(name, [_facts_of(find_model(path))])
+    return _side(name, [[_facts_of(find_model(path))]])
 
 
 def _of_run(name: str, path: Path, part: str) -> Side:
@@ -132,20 +134,22 @@ def _of_run(name: str, path: Path, part: str) -> Side:
         record = json.loads((path / RECORD).read_text(encoding="utf-8"))
         cells = record.get("cells") or [record]
         own = [cell["models"] for cell in cells if cell.get("variant") == cells[0].get("variant")]
+        roles = list(dict.fromkeys(model["role"] for model in own[0].values()))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
             f"{path / RECORD}: the run is not finished, or the file is broken → run its recipe again"
         ) from None
-    roles = list(dict.fromkeys(model["role"] for model in own[0].values()))
     wanted = part.removesuffix("s") if part == "teachers" else part
     wanted = wanted or ("student" if "student" in roles else "model")
     found = [
-        {**model, "folder": path / model["folder"]}
+        [
+            {**model, "folder": path / model["folder"]}
+            for title, model in models.items()
+            if wanted in (model["role"], title)
+        ]
         for models in own
-        for title, model in models.items()
-        if wanted in (model["role"], title)
     ]
-    if not found:
+    if not any(found):
         raise UserError(f'{path} has no "{wanted}"; {nearest(wanted, {*roles, *own[0]})}')
     return _side(name, found)
 
@@ -159,19 +163,24 @@ def _facts_of(folder: Path) -> dict[str, Any]:
     return {"folder": folder, "scores": scores}
 
 
-def _side(name: str, models: Sequence[Mapping[str, Any]]) -> Side:
-    """Gather what models have been scored on; seeds may share a model, which then counts once."""
+def _side(name: str, seeds: Sequence[Sequence[Mapping[str, Any]]]) -> Side:
+    """Gather what the models of each seed have been scored on; seeds may share a model, which then counts once."""
     places: dict[str, dict[Path, None]] = {}
     metrics: dict[str, tuple[str, ...]] = {}
-    for model in models:
-        kept = model["folder"].resolve().parent / "predictions"
-        for place, scores in model["scores"].items():
-            file = kept / f"{place.replace('/', '.', 1)}.parquet"
-            if not file.is_file():
-                raise UserError(f"{file}: the predictions of {name} were not kept → name the run that made the model")
-            places.setdefault(place, {})[file] = None
-            metrics[place] = tuple(scores)
-    return Side(name, {place: tuple(files) for place, files in places.items()}, metrics)
+    mixed = False
+    for models in seeds:
+        here: dict[str, Path] = {}
+        for model in models:
+            kept = model["folder"].resolve().parent / "predictions"
+            for place, scores in model["scores"].items():
+                file = kept / f"{place.replace('/', '.', 1)}.parquet"
+                if not file.is_file():
+                    what = f"{file}: the predictions of {name} were not kept"
+                    raise UserError(f"{what} → name the run that made the model")
+                places.setdefault(place, {})[file] = None
+                metrics[place] = tuple(scores)
+                mixed |= here.setdefault(place, file) != file
+    return Side(name, {place: tuple(files) for place, files in places.items()}, metrics, mixed)
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
@@ -195,7 +204,8 @@ def _compare(place: str, first: Side, second: Side) -> Compared:
         difference = nested_bootstrap(task, gold, after, before, groups)
         if min(len(ones), len(others)) > 1:
             checks.append(compare_seeds(other.values, one.values))
-    return Compared(place, task.metrics[0], one, other, difference, tuple(checks), None)
+    mixed = first.mixed or second.mixed
+    return Compared(place, task.metrics[0], one, other, difference, tuple(checks), mixed, None)
 
 
 def _scores(task: Task, rows: Sequence[KeptRows]) -> list[float]:

@@ -90,18 +90,28 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny(tmp_path_factory.mktemp("deep") / "deep-bert", num_hidden_layers=4)
 
 
+@pytest.fixture(scope="session")
+def tiny_values(tiny: Path) -> Callable[[Path], dict[str, Any]]:
+    """A function that gives the plain values of a recipe that trains in about a second, with its output folder."""
+
+    def values(runs: Path) -> dict[str, Any]:
+        return {
+            "name": "tiny",
+            "data": {"demo": {"rows": 64}},
+            "tasks": ["mood", "follows", "similar"],
+            "encoder": {"name": str(tiny), "max_length": 32},
+            "training": {"steps": 6, "batch": 8, "lr": 1e-3, "evaluate": "3 steps"},
+            "output": {"folder": str(runs)},
+            "machine": {"device": "cpu", "threads": 1},
+        }
+
+    return values
+
+
 @pytest.fixture
-def recipe_values(tiny: Path, tmp_path: Path) -> dict[str, Any]:
+def recipe_values(tiny_values: Callable[[Path], dict[str, Any]], tmp_path: Path) -> dict[str, Any]:
     """The plain values of a recipe that trains in about a second."""
-    return {
-        "name": "tiny",
-        "data": {"demo": {"rows": 64}},
-        "tasks": ["mood", "follows", "similar"],
-        "encoder": {"name": str(tiny), "max_length": 32},
-        "training": {"steps": 6, "batch": 8, "lr": 1e-3, "evaluate": "3 steps"},
-        "output": {"folder": str(tmp_path / "runs")},
-        "machine": {"device": "cpu", "threads": 1},
-    }
+    return tiny_values(tmp_path / "runs")
 
 
 @pytest.fixture

@@ -108,6 +108,7 @@ def test_rows_are_joined_whatever_their_order(tmp_path: Path) -> None:
     one, two = made_run(tmp_path, "one", [same, same]), made_run(tmp_path, "two", [same])
     ((row,),) = (each.compared for each in compare([str(one), str(two)]))
     assert (row.difference.delta, row.difference.p, row.verdict) == (0.0, 1.0, 0)
+    assert compare([str(one), str(two)])[0].claim == "Nothing may be claimed: on mood there is no difference."
 
 
 def test_seeds_are_drawn_too_and_compared_by_themselves(tmp_path: Path) -> None:
@@ -183,6 +184,9 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         compare([one])
     with pytest.raises(UserError, match="no dev set in common: mood/dev and stars/dev"):
         compare([one, run_of(tmp_path, "scores", [0.5], STARS)])
+    other = Task("mood", "regression", ("text",), "label", metrics=("mse",))
+    with pytest.raises(UserError, match=r"^mood/dev: a classification task for .*one, a regression task for .*graded$"):
+        compare([one, run_of(tmp_path, "graded", [0.5], other)])
     with pytest.raises(UserError, match=r"the dev sets of .*one and .*else differ: 760 rows are in one only"):
         compare([one, run_of(tmp_path, "else", [0.8], ids="s")])
     with pytest.raises(UserError, match="no such model folder"):
@@ -193,9 +197,10 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(UserError, match="were not kept"):
         compare([one, one])
-    (tmp_path / "one" / "run.json").write_text('{"state": "running"}', encoding="utf-8")
-    with pytest.raises(UserError, match="not finished"):
-        compare([one, one])
+    for broken in ('{"state": "running"}', '{"models": {"student": {}}}', "[]", "{"):
+        (tmp_path / "one" / "run.json").write_text(broken, encoding="utf-8")
+        with pytest.raises(UserError, match="not finished"):
+            compare([one, one])
 
 
 def test_labels_that_differ_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

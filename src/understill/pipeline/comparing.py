@@ -22,6 +22,14 @@ from understill.tasks import Task
 #: The corrected p-value below which a difference is claimed.
 CLAIMED = 0.05
 
+#: What is said of the dev sets with each verdict, and of those on which two sides do the same on any rows.
+SENTENCES = {
+    1: "B is better than A on {}",
+    -1: "B is worse than A on {}",
+    0: "on {} the difference may be chance",
+    None: "on {} there is no difference",
+}
+
 
 @dataclass(frozen=True)
 class Side:
@@ -71,14 +79,12 @@ class Comparison:
     @property
     def claim(self) -> str:
         """What may be claimed, and what may not, in plain words."""
-        words = {1: "B is better than A on {}", -1: "B is worse than A on {}", 0: "on {} the difference may be chance"}
-        said = {}
-        for verdict, sentence in words.items():
-            names = [each.place.removesuffix("/dev") for each in self.compared if each.verdict == verdict]
-            if names:
-                said[verdict] = sentence.format(", ".join(names))
-        whole = "; ".join(said.values())
-        if set(said) == {0}:
+        said: dict[str, list[str]] = {sentence: [] for sentence in SENTENCES.values()}
+        for each in self.compared:
+            alike = each.difference.interval == (0.0, 0.0)
+            said[SENTENCES[None if alike else each.verdict]].append(each.place.removesuffix("/dev"))
+        whole = "; ".join(sentence.format(", ".join(names)) for sentence, names in said.items() if names)
+        if not any(each.verdict for each in self.compared):
             return f"Nothing may be claimed: {whole}."
         if all(each.several for each in self.compared if each.verdict):
             scope = "This is to be expected of other seeds of the same recipes, and of other rows like these."
@@ -188,6 +194,9 @@ def _side(name: str, seeds: Sequence[Sequence[Mapping[str, Any]]]) -> Side:
 
 def _compare(place: str, first: Side, second: Side) -> Compared:
     task = kept_task(first.places[place][0], first.metrics[place])
+    for side in (first, second):
+        if strange := {kept_task(file, task.metrics).kind for file in side.places[place]} - {task.kind}:
+            raise UserError(f"{place}: a {task.kind} task for {first.name}, a {strange.pop()} task for {side.name}")
     rows = [[read_kept(file, task) for file in side.places[place]] for side in (first, second)]
     aligned = _aligned(place, [first.name] * len(rows[0]) + [second.name] * len(rows[1]), [*rows[0], *rows[1]])
     ones, others = aligned[: len(rows[0])], aligned[len(rows[0]) :]

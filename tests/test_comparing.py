@@ -108,6 +108,7 @@ def test_rows_are_joined_whatever_their_order(tmp_path: Path) -> None:
     one, two = made_run(tmp_path, "one", [same, same]), made_run(tmp_path, "two", [same])
     ((row,),) = (each.compared for each in compare([str(one), str(two)]))
     assert (row.difference.delta, row.difference.p, row.verdict) == (0.0, 1.0, 0)
+    assert compare([str(one), str(two)])[0].claim == "Nothing may be claimed: on mood there is no difference."
 
 
 def test_seeds_are_drawn_too_and_compared_by_themselves(tmp_path: Path) -> None:
@@ -156,6 +157,20 @@ def test_a_part_is_named_after_a_colon(tmp_path: Path) -> None:
         compare([f"{run}:baseline", str(run)])
 
 
+def test_several_teachers_of_a_run_are_no_seeds_of_each_other(tmp_path: Path) -> None:
+    """A weak and a strong one say nothing of what other seeds of either would do, however far both are from B."""
+    run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.6, seed)} for seed in range(2)])
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    for number, skill in enumerate((0.93, 0.95)):
+        taught = made_model(tmp_path, f"t{number}", {MOOD: answers(MOOD, skill, 5 + number)}, range(ROWS))
+        for cell in record["cells"]:
+            cell["models"][f"teacher-{number}"] = {"role": "teacher", **taught}
+    write_json(run / "run.json", record)
+    (found,) = compare([str(run), f"{run}:teacher"])
+    assert found.compared[0].verdict == 1 and len(found.compared[0].second.values) == 2
+    assert "about these very models" in found.claim
+
+
 def test_other_variants_of_a_study_do_not_count_as_seeds(tmp_path: Path) -> None:
     run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.8, seed)} for seed in range(3)])
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
@@ -170,6 +185,9 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         compare([one])
     with pytest.raises(UserError, match="no dev set in common: mood/dev and stars/dev"):
         compare([one, run_of(tmp_path, "scores", [0.5], STARS)])
+    other = Task("mood", "regression", ("text",), "label", metrics=("mse",))
+    with pytest.raises(UserError, match=r"^mood/dev: a classification task for .*one, a regression task for .*graded$"):
+        compare([one, run_of(tmp_path, "graded", [0.5], other)])
     with pytest.raises(UserError, match=r"the dev sets of .*one and .*else differ: 760 rows are in one only"):
         compare([one, run_of(tmp_path, "else", [0.8], ids="s")])
     with pytest.raises(UserError, match="no such model folder"):
@@ -180,9 +198,10 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(UserError, match="were not kept"):
         compare([one, one])
-    (tmp_path / "one" / "run.json").write_text('{"state": "running"}', encoding="utf-8")
-    with pytest.raises(UserError, match="not finished"):
-        compare([one, one])
+    for broken in ('{"state": "running"}', '{"models": {"student": {}}}', "[]", "{"):
+        (tmp_path / "one" / "run.json").write_text(broken, encoding="utf-8")
+        with pytest.raises(UserError, match="not finished"):
+            compare([one, one])
 
 
 def test_labels_that_differ_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from understill.errors import RecipeError, UserError
@@ -121,6 +122,7 @@ def merged(one: Any, other: Any) -> Any:
     return {**one, **{key: merged(one.get(key), value) for key, value in other.items()}}
 
 
+@settings(max_examples=40)
 @given(changed())
 def test_a_variant_is_the_recipe_with_its_changes_set_whether_they_are_dotted_or_nested(
     tmp_path_factory: pytest.TempPathFactory, both: tuple[dict[str, Any], dict[str, Any]]
@@ -149,6 +151,55 @@ def test_a_variant_is_the_recipe_with_its_changes_set_whether_they_are_dotted_or
         again = load_recipe(file)
         assert again.model_dump() == whole.model_dump(), "a copy with all defaults stands for the same"
         assert [cell.recipe.model_dump() for cell in again.cells] == [cell.recipe.model_dump() for cell in whole.cells]
+
+
+#: Changes of which several may be of the same section, or of all that another is a part of.
+LEVELS: list[dict[str, Any]] = [
+    {},
+    {"student.distil": {"hard": 0, "soft": 1}},
+    {"student": {"distil": {"hard": 1, "soft": 0.5}}},
+    {"student.distil.anneal": 0.5},
+    {"student.distil": {"temperature": 2}},
+    {"student.training.lr": 1e-3},
+    {"student.training": {"epochs": 2}},
+    {"student": {"training": {"epochs": 3, "batch": 8}}},
+    {"student.augment": {"times": 2}},
+    {"student.augment.times": 3},
+    {"student.encoder": "bilstm", "training.lr": 2e-3},
+    {"teachers": [{"tasks": "each", "training": {"epochs": 7}}, {"tasks": "together"}]},
+    {"teachers.0.training.lr": 1e-3},
+    {"tasks": ["mood"]},
+    {"tasks.mood.max_length": 20},
+]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(st.sampled_from(LEVELS), min_size=2, max_size=3), min_size=2, max_size=3))
+def test_the_saved_copy_of_a_factorial_design_stands_for_the_same_runs(levels: list[list[dict[str, Any]]]) -> None:
+    factors = {f"f{at}": {f"l{n}": given for n, given in enumerate(each)} for at, each in enumerate(levels)}
+    try:
+        whole = recipe(factors=factors)
+    except RecipeError:
+        return
+    again = make_recipe(yaml.safe_load(whole.to_yaml()))
+    runs, copies = ([cell.recipe.model_dump() for cell in each.cells] for each in (whole, again))
+    assert runs == copies
+    assert all(one != other for one, other in itertools.combinations(runs, 2))
+
+
+def test_two_factors_may_change_the_same_section() -> None:
+    for weights in (nested("student.distil", {"hard": 0, "soft": 1}), {"student.distil": {"hard": 0, "soft": 1}}):
+        half = {"student.distil.anneal": 0.5, "student.training.lr": 1e-3}
+        rows = {"student.training.epochs": 2}
+        levels = {
+            "labels": {"both": {}, "soft": weights},
+            "anneal": {"usual": {}, "half": half},
+            "long": {"no": {}, "yes": rows},
+        }
+        whole = recipe(factors=levels)
+        last = make_recipe(yaml.safe_load(whole.to_yaml())).cells[-1].recipe.student
+        assert (last.distil.hard, last.distil.anneal) == (0, Anneal(start=0.5, end=0.5))
+        assert last.training and (last.training.lr, last.training.epochs) == (1e-3, 2)
 
 
 def test_a_mapping_under_a_dotted_key_takes_the_place_of_what_is_there_as_set_does() -> None:
@@ -230,6 +281,29 @@ def test_set_reaches_into_a_study(tmp_path: Path) -> None:
         (
             {"factors": {"a": {"x": {}, "x-y": {}}, "b": {"y-z": {}, "z": {}}}},
             'factors: two combinations would have the name "x-y-z" → rename a level',
+        ),
+        ({"seeds": [1, 1.0]}, "seeds: a seed is listed twice → list each once"),
+        (
+            {"factors": {"a": {"x": {}, "y": {"training.lr": 1}}, "b": {"x": {}, "y": {"training.lr": 2}}}},
+            "factors: x-y and y-y would be the same run → let each level change what no later factor writes over",
+        ),
+        (
+            {
+                "factors": {
+                    "anneal": {"usual": {}, "half": {"student.distil.anneal": 0.5}},
+                    "labels": {"both": {}, "soft": {"student.distil": {"hard": 0}}},
+                }
+            },
+            "factors: usual-soft and half-soft would be the same run",
+        ),
+        (
+            {
+                "factors": {
+                    "anneal": {"half": {"student.distil.anneal": 0.5}, "usual": {}},
+                    "labels": {"both": {}, "soft": {"student": {"distil": {"hard": 1, "soft": 0.5}}}},
+                }
+            },
+            "factors: what a level means for student.distil.anneal hangs on the other factors, as usual-soft shows",
         ),
     ],
 )  # fmt: skip

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-from test_resume import Runner
 from understill import pipeline
 from understill.cli import main
 from understill.errors import UserError
@@ -34,13 +32,31 @@ FACTORS = {
 }
 
 
+TAUGHT = {"tasks": ["mood"], "teachers": [{"tasks": "each"}], "targets": {"weak": "keep"}, "student": STUDENT}
+
+
+class Done(NamedTuple):
+    """A study that was run to the end."""
+
+    recipe: Recipe
+    runs: tuple[pipeline.Run, ...]
+    events: list[Any]
+
+
+@pytest.fixture(scope="module")
+def done(tiny_values: Callable[[Path], dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """Two seeds of a recipe with a teacher, and of a variant of it; whoever changes it takes a copy."""
+    values = tiny_values(tmp_path_factory.mktemp("study") / "runs")
+    recipe, events = make_recipe({**values, **TAUGHT, "seeds": 2, "ablations": HALF}), []
+    return Done(recipe, pipeline.run_study(recipe, events.append), events)
+
+
 @pytest.fixture
 def study(make_tiny: Callable[..., Recipe]) -> Callable[..., Recipe]:
     """A function that makes a recipe with a teacher and what makes a study of it."""
 
     def make(**changes: Any) -> Recipe:
-        usual = {"tasks": ["mood"], "teachers": [{"tasks": "each"}], "targets": {"weak": "keep"}, "student": STUDENT}
-        return make_tiny(**{**usual, **changes})
+        return make_tiny(**{**TAUGHT, **changes})
 
     return make
 
@@ -61,9 +77,8 @@ def weights(folder: Path) -> bytes:
 # What is shared -------------------------------------------------------------------------------------------------------
 
 
-def test_one_set_of_teachers_and_soft_targets_serves_all_seeds_and_variants(study: Callable[..., Recipe]) -> None:
-    events: list[Any] = []
-    runs = pipeline.run_study(study(seeds=2, ablations=HALF), events.append)
+def test_one_set_of_teachers_and_soft_targets_serves_all_seeds_and_variants(done: Done) -> None:
+    _, runs, events = done
     assert taught(events) == [
         "teacher-mood",
         "seed0/baseline",
@@ -145,11 +160,9 @@ def test_what_only_a_variant_cannot_do_is_told_with_its_name(study: Callable[...
 # What is kept ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_study_of_one_is_the_plain_run_bit_for_bit(
-    make_tiny: Callable[..., Recipe], study: Callable[..., Recipe], tmp_path: Path
-) -> None:
-    plain = pipeline.run(study(seed=1))
-    one = pipeline.run(study(seed=0, seeds=[1], output={"folder": str(tmp_path / "other")}))
+def test_a_study_of_one_is_the_plain_run_bit_for_bit(make_tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+    plain = pipeline.run(make_tiny(tasks=["mood"], seed=1))
+    one = pipeline.run(make_tiny(tasks=["mood"], seed=0, seeds=[1], output={"folder": str(tmp_path / "other")}))
     assert [model.name for model in one.models] == [model.name for model in plain.models]
     for mine, theirs in zip(one.models, plain.models, strict=True):
         assert mine.folder.parent.name == theirs.folder.parent.name, "the same fingerprint"
@@ -159,10 +172,9 @@ def test_a_study_of_one_is_the_plain_run_bit_for_bit(
 
 
 def test_the_runs_of_a_study_are_those_that_its_recipes_make_alone(
-    study: Callable[..., Recipe], tmp_path: Path
+    done: Done, study: Callable[..., Recipe], tmp_path: Path
 ) -> None:
-    whole = study(seeds=2, ablations=HALF)
-    runs = pipeline.run_study(whole)
+    runs = done.runs
     alone = pipeline.run(
         study(
             seed=1,
@@ -178,9 +190,8 @@ def test_the_runs_of_a_study_are_those_that_its_recipes_make_alone(
     assert runs[3].models[-1].scores == alone.models[-1].scores
 
 
-def test_the_record_has_the_first_run_as_ever_and_lists_all_of_them(study: Callable[..., Recipe]) -> None:
-    whole = study(seeds=2, ablations=HALF)
-    runs = pipeline.run_study(whole)
+def test_the_record_has_the_first_run_as_ever_and_lists_all_of_them(done: Done) -> None:
+    whole, runs, _ = done
     kept, folder = record(whole), whole.output.path / whole.name
     assert [(cell["variant"], cell["seed"]) for cell in kept["cells"]] == [("", 0), ("", 1), ("half", 0), ("half", 1)]
     for cell, run in zip(kept["cells"], runs, strict=True):
@@ -203,9 +214,14 @@ def test_the_record_has_the_first_run_as_ever_and_lists_all_of_them(study: Calla
     assert [cell.recipe.model_dump() for cell in again.cells] == [cell.recipe.model_dump() for cell in whole.cells]
 
 
-def test_cleaning_leaves_what_any_run_uses_and_a_smaller_study_forgets_the_rest(study: Callable[..., Recipe]) -> None:
+def test_cleaning_leaves_what_any_run_uses_and_a_smaller_study_forgets_the_rest(
+    done: Done, study: Callable[..., Recipe]
+) -> None:
     whole = study(seeds=2, ablations=HALF)
-    runs = pipeline.run_study(whole)
+    shutil.copytree(done.recipe.output.path, whole.output.path, symlinks=True)
+    again: list[Any] = []
+    runs = pipeline.run_study(whole, again.append)
+    assert taught(again) == []
     assert pipeline.clean(whole.output.path) == []
     assert all(model.folder.exists() for run in runs for model in run.models)
     events: list[Any] = []
@@ -218,28 +234,34 @@ def test_cleaning_leaves_what_any_run_uses_and_a_smaller_study_forgets_the_rest(
     assert not (runs[0].folder / CELLS).exists()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_study_that_was_killed_goes_on_and_ends_with_the_same_bits(
-    recipe_values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Stop(Exception):
+    """What stops a study; that a killed process leaves no less behind is shown where runs are resumed."""
+
+
+def test_a_study_that_was_stopped_goes_on_and_ends_with_the_same_bits(
+    make_tiny: Callable[..., Recipe], tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
-    monkeypatch.setitem(os.environ, "TOKENIZERS_PARALLELISM", "false")
-    training = {"steps": 60, "batch": 8, "lr": 1e-3, "evaluate": "never", "checkpoint": "3 steps"}
-    values = {**recipe_values, "tasks": ["mood"], "training": training, "seeds": 2}
-    killed = Runner(tmp_path / "killed", values)
+    training = {"steps": 9, "batch": 8, "lr": 1e-3, "evaluate": "never", "checkpoint": "3 steps"}
+    recipe, whole = (
+        make_tiny(tasks=["mood"], training=training, seeds=2, output={"folder": str(tmp_path / name)})
+        for name in ("stopped", "whole")
+    )
 
-    def second_is_at_work() -> bool:
-        begun = list(killed.output.glob("artifacts/model-*/work/checkpoint-*/*"))
-        return any(not (path.parents[2] / "done.json").exists() for path in begun) and any(
-            killed.output.glob("artifacts/model-*/done.json")
-        )
+    def stop_second(event: Any) -> None:
+        work = list(recipe.output.path.glob("artifacts/model-*/work/checkpoint-*"))
+        finished = list(recipe.output.path.glob("artifacts/model-*/done.json"))
+        if finished and any(path.parents[1] != finished[0].parent for path in work):
+            raise Stop
 
-    killed.kill_when(second_is_at_work, 0)
+    with pytest.raises(Stop):
+        pipeline.run_study(recipe, stop_second)
+    assert pipeline.clean(recipe.output.path) == [], "what a stopped study has made is kept for it"
+    with pytest.raises(UserError, match="the run is not finished"):
+        pipeline.compare([str(recipe.output.path / recipe.name)] * 2)
     events: list[Any] = []
-    runs = pipeline.run_study(load_recipe(killed.recipe), events.append)
+    runs = pipeline.run_study(recipe, events.append)
     states = {event.model: event.state for event in events if isinstance(event, Teaching)}
     assert states == {"seed0/multi": "done", "seed1/multi": "resumed"}
-    whole = make_recipe({**values, "output": {"folder": str(tmp_path / "whole")}})
     for run, other in zip(runs, pipeline.run_study(whole), strict=True):
         assert weights(run.models[0].folder) == weights(other.models[0].folder)
 
@@ -329,8 +351,7 @@ def test_the_ablations_of_bam_run_in_miniature(tiny: Path, tmp_path: Path) -> No
 
 def test_the_proof_of_bilstm_soft_runs_in_miniature(tiny: Path, tmp_path: Path) -> None:
     recipe = in_miniature("bilstm_soft", tiny, tmp_path / "runs", tasks={"mood": {}})
-    levels = recipe.factors["augmentation"]["with"]
-    assert set(levels) == {"student.augment"}
+    assert set(recipe.factors["augmentation"]["with"]) == {"student.augment"}
     recipe.factors["augmentation"]["with"]["student.augment"] |= {"times": 2, "tagger": "none"}
     recipe = make_recipe(recipe.model_dump(mode="json"))
     plans = pipeline.make_study(recipe)
@@ -340,7 +361,7 @@ def test_the_proof_of_bilstm_soft_runs_in_miniature(tiny: Path, tmp_path: Path) 
     assert {cell.levels["augmentation"] for cell, plan in plans.cells if plan.models[-1].augmented} == {"with"}
     rows = {plan.augmented[0].fingerprint for _, plan in plans.cells if plan.augmented}
     assert len(rows) == 1, "hard labels and soft ones have the same rows"
-    runs = pipeline.run_study(recipe)
+    runs = pipeline.run_study(recipe.model_copy(update={"seeds": (0,)}))
     assert {model.role for run in runs for model in run.models} == {"teacher", "student"}
     effects = record_of(runs[0])["findings"]["effects"]["student"]["mood"]
     assert list(effects) == ["labels", "augmentation", "labels × augmentation"]

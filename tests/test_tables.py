@@ -36,7 +36,8 @@ def some_run(cell: Cell, number: int, baseline: float, student: float, tasks: Ma
     """A run whose student has an accuracy, and a correlation ten points below it."""
 
     def model(role: Any, score: float, name: str) -> TrainedModel:
-        scores = {"mood/dev": {"accuracy": score, "f1": score - 0.2}, "similar/dev": {"pearson": score - 0.1}}
+        classes = {"accuracy": score, "f1": score - 0.2}
+        scores = {"mood/dev": classes, "queue/dev": classes, "similar/dev": {"pearson": score - 0.1}}
         mine = {f"{task}/dev": scores[f"{task}/dev"] for task in tasks}
         return TrainedModel(role, role, Path("artifacts") / name, mine, [], 60.0)
 
@@ -85,6 +86,7 @@ def test_seeds_have_their_mean_spread_median_and_interval(shown: io.StringIO) ->
     said = shown.getvalue()
     assert "student − baseline, mean: +12.0 (95 % interval +3.8 to +20.2, Mann-Whitney p 0.100)" in said
     assert "student − teachers, mean: -12.0\n" in said, "one set of teachers says nothing of other sets"
+    assert "with 3 seeds on each side no p of Mann and Whitney can be below 0.1; the intervals are Welch's\n" in said
     assert said.endswith("run folder: runs/st\n")
 
 
@@ -147,8 +149,21 @@ def test_factors_have_their_effects_and_what_they_do_together(shown: io.StringIO
 │      │ labels × augmentation │   +4.0 │  +1.3 to +6.7 │  0.009 │"""
     )
     said = shown.getvalue()
-    assert "points of soft against hard labels and with against without augmentation" in said
+    assert "points of soft against hard labels; of with against without augmentation" in said
     assert "mood of others: majority 50.0, teachers 95.0, baseline 71.0 ±1.0" in said
+
+
+def test_every_level_beyond_the_first_is_set_against_it(shown: io.StringIO) -> None:
+    levels = {name: {"labels": name} for name in ("hard", "soft", "both")}
+    tables.show_study(runs_of({"hard": [0.8, 0.81], "soft": [0.9, 0.91], "both": [0.7, 0.71]}, levels))
+    assert fits(shown)
+    said = shown.getvalue()
+    assert "points of soft and both against hard labels" in said
+    assert [line.split("│")[2].strip() for line in said.splitlines() if "labels: " in line] == [
+        "labels: soft",
+        "labels: both",
+    ] * 3
+    assert "Mann and Whitney" not in said, "whose test is not made of factors"
 
 
 def test_a_single_run_is_shown_as_ever(shown: io.StringIO) -> None:
@@ -165,6 +180,15 @@ def test_tasks_that_a_variant_does_not_have_are_left_out_of_its_distance() -> No
     deltas = conclude(runs).deltas["student"]["alone"]
     assert list(deltas) == ["mood"]
     assert deltas["mood"].difference.delta == pytest.approx(-0.1)
+
+
+def test_a_mean_of_other_tasks_and_another_metric_are_no_distance() -> None:
+    """Two of three tasks have no mean beside that of three, and accuracy is not compared with F1."""
+    usual = runs_of({"": [0.8, 0.9]}, tasks={**TASKS, "queue": replace(MOOD, name="queue", head="queue")})
+    turned = {**TASKS, "mood": replace(MOOD, metrics=("f1", "accuracy"))}
+    fewer, other = runs_of({"fewer": [0.7, 0.8]}), runs_of({"other": [0.7, 0.8]}, tasks=turned)
+    deltas = conclude([*usual, *fewer, *other]).deltas["student"]
+    assert {name: list(rows) for name, rows in deltas.items()} == {"fewer": ["mood", "similar"], "other": ["similar"]}
 
 
 def test_a_variant_without_teachers_is_compared_by_its_model() -> None:

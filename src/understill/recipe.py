@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import glob
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -435,12 +437,52 @@ def _study(recipe: Recipe, variants: list[tuple[study.Variant, Recipe]], places:
     for variant, _ in variants:
         for factor, level in variant.levels.items():
             if {**usual, factor: level} == variant.levels:
-                factors.setdefault(factor, {})[level] = study.differences(base, dumps[variant.name])
+                mine = [change for change in variant.changes if change.written[1:3] == (factor, level)]
+                factors.setdefault(factor, {})[level] = _spelled_out(mine, base, dumps[variant.name])
+    if factors and (fault := _entangled([variant for variant, _ in variants], dumps, factors)):
+        raise RecipeError(places.file, [Problem(places.of(("factors",)), f"factors: {fault[0]}", fault[1])])
     seeds = {"seed": recipe.seeds[0]} if recipe.seeds else {}
     whole = first.model_copy(update={"seeds": recipe.seeds, "ablations": ablations, "factors": factors, **seeds})
     if recipe.ablations or recipe.factors:
         whole._variants = tuple(variants)
     return whole
+
+
+def _spelled_out(written: list[study.Change], base: dict[str, Any], other: dict[str, Any]) -> Changes:
+    """Return what a level changes: all that is written, so that other factors can be laid over it, and what follows."""
+    found: Changes = {}
+    for change in written:
+        value: Any = other
+        with contextlib.suppress(LookupError, TypeError, ValueError):  # a later factor has written over it
+            for part in change.path:
+                value = value[int(part)] if isinstance(value, list) else value[part]
+            if len(change.path) > 1:
+                found[".".join(change.path)] = value
+    rest = study.differences(_changed(base, found), other)
+    return {name: value for name, value in found.items() if name not in rest} | rest
+
+
+def _changed(base: dict[str, Any], *levels: Changes) -> dict[str, Any]:
+    whole = copy.deepcopy(base)
+    for changes in levels:
+        for name, value in changes.items():
+            write(whole, tuple(name.split(".")), copy.deepcopy(value), Recipe, "{}: …")
+    return whole
+
+
+def _entangled(
+    variants: list[study.Variant], dumps: dict[str, dict[str, Any]], factors: dict[str, dict[str, Changes]]
+) -> tuple[str, str] | None:
+    """Return what is wrong with a design in which a level is not the same whatever the others are."""
+    for one, other in itertools.combinations(dumps, 2):
+        if dumps[one] == dumps[other]:
+            return f"{one} and {other} would be the same run", "let each level change what no later factor writes over"
+    for variant in variants:
+        changes = [factors[factor][level] for factor, level in variant.levels.items()]
+        if odd := study.differences(_changed(dumps[variants[0].name], *changes), dumps[variant.name]):
+            what = f"what a level means for {next(iter(odd))} hangs on the other factors, as {variant.name} shows"
+            return what, "write that value out in all levels of one factor"
+    return None
 
 
 def _apply(values: dict[str, Any], places: Places, change: str) -> None:

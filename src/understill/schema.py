@@ -25,7 +25,8 @@ def several_seeds(value: Any, first: int = 0) -> Any:
             raise ValueError(f"{shown(value)} is no number of seeds → write 3, or list them: [0, 1, 2]")
         return tuple(range(first, first + value))
     seeds = as_list(value) or ()
-    if isinstance(seeds, (list, tuple)) and len(set(map(str, seeds))) < len(seeds):
+    # However they are written: 1.0 and "1" are read as 1.
+    if isinstance(seeds, (list, tuple)) and len({str(seed).removesuffix(".0") for seed in seeds}) < len(seeds):
         raise ValueError("a seed is listed twice → list each once")
     return seeds
 

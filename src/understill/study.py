@@ -109,6 +109,8 @@ def differences(one: Any, other: Any, path: tuple[str, ...] = ()) -> dict[str, A
     """Return the changes that make one recipe's plain values another's, as a study has them."""
     if one == other:
         return {}
+    if one is None and isinstance(other, dict) and other:
+        one = {}  # which is what a key written below it makes of it
     if isinstance(one, dict) and isinstance(other, dict) and _reachable(one, other):
         pairs: Iterable[tuple[str, Any, Any]] = ((key, one.get(key, _NOTHING), other[key]) for key in other)
     elif isinstance(one, list) and isinstance(other, list) and path and len(one) == len(other):

@@ -219,9 +219,13 @@ def _show_effects(runs: Sequence[Run], findings: Findings, column: str) -> None:
         for number, (name, effect) in enumerate(effects.items()):
             table.add_row("" if number else row, name, _points(effect.delta), _signed(effect.interval), _p(effect.p))
     terminal.out.print(table)
-    first, last = (run.cell.levels if run.cell else {} for run in (runs[0], runs[-1]))
-    sides = [f"{last[factor]} against {level} {factor}" for factor, level in first.items()]
-    terminal.say(f"points of {listed(sides, 'and')}")
+    levels: dict[str, dict[str, None]] = {}
+    for factor, level in ((factor, level) for run in runs if run.cell for factor, level in run.cell.levels.items()):
+        levels.setdefault(factor, {})[level] = None
+    sides = []
+    for factor, (first, *others) in levels.items():
+        sides.append(f"{listed(others, 'and')} against {first} {factor}")
+    terminal.say(f"points of {'; of '.join(sides)}")
     if any("×" in name for effects in findings.effects[column].values() for name in effects):
         terminal.say("× is a difference of differences: what the one gains more where the other has its second level")
 
@@ -231,11 +235,17 @@ def _say_what_may_be_claimed(findings: Findings) -> None:
     fewest = min(findings.seeds.values())
     if fewest == 1:
         terminal.say("one seed each: nothing can be claimed, since seeds differ too → run it with --seeds 3 or more")
-    elif findings.deltas:
+    elif findings.deltas or (not findings.effects and _tested(findings)):
         # Were all seeds of one side above all of the other, this would be left to chance.
         least = 2 / comb(2 * fewest, fewest)
         what = f"with {fewest} seeds on each side no p of Mann and Whitney can be below {least:.2g}"
-        terminal.say(f"{what}; the intervals are Welch's, and Holm corrects for {_many(findings)}")
+        corrected = f", and Holm corrects for {_many(findings)}" if findings.deltas else ""
+        terminal.say(f"{what}; the intervals are Welch's{corrected}")
+
+
+def _tested(findings: Findings) -> bool:
+    """Tell whether a p-value was shown of what one column has over another."""
+    return any(found.p is not None for rows in findings.gains.values() for found in rows.values())
 
 
 def _many(findings: Findings) -> str:

@@ -14,7 +14,7 @@ from scipy import stats
 from understill.evaluate import bootstrap
 from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap, resample, score_interval
 from understill.evaluate.metrics import Array, score
-from understill.evaluate.significance import mcnemar
+from understill.evaluate.significance import compare_seeds, mcnemar
 from understill.evaluate.weighted import weighted
 from understill.tasks import GLUE, METRICS, Task
 
@@ -37,7 +37,7 @@ def each_resample(task: Task, rows: Rows, picks: list[int]) -> None:
     for metric in task.metrics:
         if metric in ("accuracy", "mse"):
             continue  # they sort rows into kinds by what they add, not by their values
-        times, measure = weighted(task, metric, gold, np.stack(predicted))
+        times, measure, _ = weighted(task, metric, gold, np.stack(predicted))
         counts = np.bincount(kind.reshape(-1)[rows_picked], minlength=len(times))
         found = measure(np.stack([times, counts]))
         for model, each in enumerate(predicted):
@@ -65,7 +65,7 @@ def test_ranks_of_resamples_are_those_of_scipy(rows: int) -> None:
     rng = np.random.default_rng(0)
     gold = np.round(rng.uniform(0, 5, rows), 1)
     predicted = np.stack([gold + rng.normal(size=rows), gold > 4.5])
-    _, measure = weighted(SCORES, "spearman", gold, predicted)
+    _, measure, _ = weighted(SCORES, "spearman", gold, predicted)
     order = np.lexsort((predicted[1], predicted[0], gold))
     picks = rng.integers(0, rows, size=(3, rows))
     found = measure(np.stack([np.bincount(each, minlength=rows) for each in picks]))
@@ -79,14 +79,14 @@ def test_ranks_of_resamples_are_those_of_scipy(rows: int) -> None:
 def test_a_resample_of_one_row_alone_correlates_with_nothing(values: list[float], times: int) -> None:
     gold = np.array(sorted(values))
     for metric in ("pearson", "spearman", "pearson_spearman"):
-        _, measure = weighted(SCORES, metric, gold, gold[None] / 3)
+        _, measure, _ = weighted(SCORES, metric, gold, gold[None] / 3)
         assert not measure(times * np.eye(len(gold), dtype=np.int64)).any()
 
 
 def test_ranks_of_many_rows_of_few_kinds_do_not_overflow() -> None:
     gold, answers = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 3.0])
     times = np.array([70_000, 60_000, 90_000])
-    _, measure = weighted(SCORES, "spearman", gold, answers[None])
+    _, measure, _ = weighted(SCORES, "spearman", gold, answers[None])
     known = stats.spearmanr(np.repeat(gold, times), np.repeat(answers, times)).statistic
     assert measure(times[None])[0, 0] == pytest.approx(known)
 
@@ -181,6 +181,31 @@ def test_few_rows_apart_are_judged_about_as_mcnemar_does_by_half() -> None:
     assert found.p == pytest.approx(middle, abs=0.012)
 
 
+def test_no_p_value_is_below_that_of_as_many_coins_as_rows_tell_models_apart() -> None:
+    """Four rows that all go one way are what four coins do one time in eight, among however many others."""
+    for rows in (4, 5, 40, 1000):
+        one, other = np.ones(rows), np.ones(rows)
+        other[:4] = 0
+        assert paired_bootstrap(TWO, np.ones(rows), one, other, metric="accuracy", resamples=300).p >= 0.125
+        assert mcnemar(one == 1, other == 1).p == 0.125
+    gold = np.arange(40) % 2.0
+    one, other = gold.copy(), gold.copy()
+    other[:4] = 1 - gold[:4]
+    for metric in ("f1", "matthews"):
+        assert paired_bootstrap(TWO, gold, one, other, metric=metric, resamples=300).p >= 0.125
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(5, 0.6), (6, 0.6), (20, 0.5), (50, 0.2)])
+def test_few_rows_do_not_make_differences_of_chance(rows: int, apart: float) -> None:
+    rng = np.random.default_rng(19)
+    ps = []
+    for number in range(300):
+        differ, wins = rng.random((2, rows)) < [[apart], [0.5]]
+        one, other = np.where(differ, wins, True), np.where(differ, ~wins, True)
+        ps.append(paired_bootstrap(TWO, np.ones(rows), one, other, resamples=200, seed=number).p)
+    assert sum(p < 0.05 for p in ps) < 31  # four standard deviations above 15
+
+
 def test_coarse_steps_make_p_values_neither_larger_nor_smaller() -> None:
     """A hundred rows give few scores; that the delta lies on a step of its own must not shift p-values."""
     rng = np.random.default_rng(2)
@@ -247,24 +272,36 @@ def test_glue_names_no_metric_that_can_not_be_resampled() -> None:
 # Seeds and rows -------------------------------------------------------------------------------------------------------
 
 
-def seeds(rng: np.random.Generator, count: int, ability: float = 0.75, rows: int = 400) -> tuple[Array, Array, Array]:
+def seeds(
+    rng: np.random.Generator, count: int, ability: float = 0.75, rows: int = 400, luck: float = 0.15
+) -> tuple[Array, Array, Array]:
     """Return gold and two sides of seeds, each with luck of its own: the second is as able as asked."""
     gold = (rng.random(rows) < 0.5).astype(float)
     hard = rng.normal(size=rows)  # rows are hard for all
     sides = []
     for mean in (0.75, ability):
         right = (
-            stats.norm.ppf(mean) * 2**0.5 + 0.15 * rng.normal(size=(count, 1)) + hard + rng.normal(size=(count, rows))
+            stats.norm.ppf(mean) * 2**0.5 + luck * rng.normal(size=(count, 1)) + hard + rng.normal(size=(count, rows))
         )
         sides.append(np.where(right > 0, gold, 1 - gold))
     return gold, sides[0], sides[1]
 
 
-@pytest.mark.parametrize("count", [3, 5])
-def test_seeds_and_rows_together_are_not_more_sure_than_they_may_be(count: int) -> None:
+@pytest.mark.parametrize(("count", "luck"), [(3, 0.15), (2, 0.6), (3, 0.6), (5, 0.6)])
+def test_seeds_and_rows_together_are_not_more_sure_than_they_may_be(count: int, luck: float) -> None:
+    """Also where seeds differ far more than other rows would have it, so that all hangs on a few numbers."""
     rng = np.random.default_rng(13)
-    ps = [nested_bootstrap(TWO, *seeds(rng, count), resamples=400, seed=number).p for number in range(400)]
-    assert sum(p < 0.05 for p in ps) < 37  # four standard deviations above 20
+    ps = [nested_bootstrap(TWO, *seeds(rng, count, luck=luck), resamples=300, seed=number).p for number in range(300)]
+    assert sum(p < 0.05 for p in ps) < 31  # four standard deviations above 15
+
+
+def test_the_interval_of_seeds_on_many_rows_is_welchs() -> None:
+    rng = np.random.default_rng(3)
+    gold, ones, others = seeds(rng, 5, rows=20_000, luck=0.8)
+    found = nested_bootstrap(TWO, gold, ones, others)
+    known = compare_seeds(*([score(TWO, gold, each)["accuracy"] for each in side] for side in (ones, others)))
+    assert found.delta == pytest.approx(known.delta)
+    assert found.interval == pytest.approx(known.interval, abs=0.1 * (known.interval.high - known.interval.low))
 
 
 def test_rows_alone_are_too_sure_of_seeds_that_differ_by_luck() -> None:

@@ -152,6 +152,9 @@ def test_three_factors_have_three_pairs_averaged_over_the_third():
 def test_seeds_that_all_agree_have_no_p():
     found = factor_effects({("a",): [1.0, 1.0], ("b",): [2.0, 2.0]}, {"labels": ["a", "b"]})["labels"]
     assert found == Difference(1.0, Interval(1.0, 1.0), None, None, "t")
+    # The mean of three equal scores is another number where they have no end in binary.
+    found = factor_effects({("a",): [0.02] * 3, ("b",): [0.025] * 3}, {"labels": ["a", "b"]})["labels"]
+    assert (found.p, found.effect) == (None, None)
 
 
 def test_a_missing_cell_is_named():

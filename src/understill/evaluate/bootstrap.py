@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from understill.evaluate.metrics import Array, Ints
-from understill.evaluate.significance import LEVEL, Difference, Interval
+from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval
 from understill.evaluate.weighted import Counts, weighted
 from understill.tasks import Task
 
@@ -21,9 +20,6 @@ AT_ONCE = 1 << 15
 #: Drawing how often a kind of rows occurs takes as long as drawing so many rows.
 KIND_COST = 8
 
-#: Scores that are no further apart are the same but for rounding.
-EQUAL = 1e-10
-
 
 class Resampled(NamedTuple):
     """The scores of several models on the rows themselves, and on resamples of them."""
@@ -31,6 +27,7 @@ class Resampled(NamedTuple):
     scores: Array  # [models]
     drawn: Array  # [models, resamples]
     units: int  # rows, or queries of a ranking
+    apart: int  # those that not all models answer alike
 
 
 def paired_bootstrap(
@@ -50,7 +47,7 @@ def paired_bootstrap(
     """
     found = resample(task, gold, np.stack([one, other]), groups, metric=metric, resamples=resamples, seed=seed)
     drawn = found.drawn[0] - found.drawn[1]
-    return _difference(float(found.scores[0] - found.scores[1]), drawn, drawn, found.units, "paired bootstrap")
+    return _difference(float(found.scores[0] - found.scores[1]), drawn, drawn, found, "paired bootstrap")
 
 
 def nested_bootstrap(
@@ -67,12 +64,13 @@ def nested_bootstrap(
     """Compare two models by the mean scores of their seeds, [seeds, rows], drawing seeds and rows together.
 
     Of n seeds, n − 1 are drawn: then the drawn means vary by as much as means of n seeds do, where drawing n would
-    make too little of it. One seed alone stands for itself, so the answer is about that very model. The effect is that
-    of the rows, as in `paired_bootstrap`.
+    make too little of it. How much seeds vary is itself a guess from a few, so the drawn deltas are spread out as
+    Student's t is, by Welch's degrees of freedom. One seed alone stands for itself, so the answer is about that very
+    model. The effect is that of the rows, as in `paired_bootstrap`.
     """
     found = resample(task, gold, np.concatenate([ones, others]), groups, metric=metric, resamples=resamples, seed=seed)
     rng = np.random.default_rng([seed, 1])
-    delta, drawn, by_row = 0.0, np.zeros(resamples), np.zeros(resamples)
+    delta, drawn, by_row, doubt = 0.0, np.zeros(resamples), np.zeros(resamples), 0.0
     for sign, mine in ((1, slice(0, len(ones))), (-1, slice(len(ones), None))):
         scores = found.drawn[mine]
         seeds = len(scores)
@@ -80,7 +78,12 @@ def nested_bootstrap(
         delta += sign * float(found.scores[mine].mean())
         drawn += sign * (scores * times).sum(axis=0) / max(seeds - 1, 1)
         by_row += sign * scores.mean(axis=0)
-    return _difference(delta, drawn, by_row, found.units, "bootstrap of seeds and rows")
+        if seeds > 1:
+            doubt += float(found.scores[mine].var(ddof=1) / seeds) ** 2 / (seeds - 1)
+    if doubt:
+        degrees = max(float(drawn.var()) ** 2 / doubt, 1.0)
+        drawn = delta + (drawn - delta) * np.sqrt(degrees / rng.chisquare(degrees, size=resamples))
+    return _difference(delta, drawn, by_row, found, "bootstrap of seeds and rows")
 
 
 def score_interval(
@@ -108,11 +111,11 @@ def resample(
     seed: int = 0,
 ) -> Resampled:
     """Score several models, [models, rows], on the rows that have gold and on resamples of them, the same for all."""
-    times, measure = weighted(task, metric or task.metrics[0], gold, predicted, groups)
+    times, measure, apart = weighted(task, metric or task.metrics[0], gold, predicted, groups)
     if not len(times):
         raise ValueError(f"{task.name} has no row with gold to resample")
     drawn = np.hstack([measure(counts) for counts in _drawn(times, resamples, seed)])
-    return Resampled(measure(times[None])[:, 0], drawn, int(times.sum()))
+    return Resampled(measure(times[None])[:, 0], drawn, int(times.sum()), apart)
 
 
 def _drawn(times: Ints, resamples: int, seed: int) -> Iterator[Counts]:
@@ -134,26 +137,29 @@ def _drawn(times: Ints, resamples: int, seed: int) -> Iterator[Counts]:
             yield counts
 
 
-def _difference(delta: float, drawn: Array, by_row: Array, units: int, test: str) -> Difference:
+def _difference(delta: float, drawn: Array, by_row: Array, found: Resampled, test: str) -> Difference:
     """Judge a delta by the drawn ones, and size it by those that other rows alone would give."""
+    # No test can make more of the units that tell the sides apart than of as many coins that fall alike.
+    least = min(1.0, max(2.0 ** (1 - found.apart), 1 / (len(drawn) + 1)))
     if drawn.std() <= EQUAL:
-        # Every unit says the same. Where that is a difference, its p is that of as many coins that fall alike.
-        p = 1.0 if abs(delta) <= EQUAL else max(2.0 ** (1 - units), 1 / (len(drawn) + 1))
+        p = 1.0 if abs(delta) <= EQUAL else least
         return Difference(delta, Interval(delta, delta), p, 0.0 if p == 1 else None, test)
-    spread = float(by_row.std()) * units**0.5
+    spread = float(by_row.std()) * found.units**0.5
     effect = delta / spread if spread > EQUAL else None
-    return Difference(delta, _interval(drawn), _p_value(delta, drawn), effect, test)
+    return Difference(delta, _interval(drawn), max(least, _p_value(delta, drawn, effect or 0.0)), effect, test)
 
 
-def _p_value(delta: float, drawn: Array) -> float:
+def _p_value(delta: float, drawn: Array, effect: float) -> float:
     """Return how often chance alone is as far from nothing as the delta, as the drawn ones are from the delta.
 
+    Were there no difference, what a unit adds would vary about 0 and not about the delta: a little more, by the effect.
     Scores over rows move in steps, and the delta lies on one of them. What is exactly as far counts by half, or
     else p-values would be too large by half a step; the data itself counts as one more draw, so that none is 0.
     """
-    away: NDArray[np.float64] = np.abs(drawn - delta) - abs(delta)
-    near = EQUAL * max(1.0, abs(delta))
-    return float((1 + (away > near).sum() + 0.5 * (np.abs(away) <= near).sum()) / (len(drawn) + 1))
+    far, near = np.abs(drawn - delta), EQUAL * max(1.0, abs(delta))
+    tied = np.abs(far - abs(delta)) <= near
+    further = (far * (1 + effect**2) ** 0.5 > abs(delta) + near) & ~tied
+    return float((1 + further.sum() + 0.5 * tied.sum()) / (len(drawn) + 1))
 
 
 def _interval(drawn: Array) -> Interval:

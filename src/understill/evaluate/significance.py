@@ -24,6 +24,9 @@ ORDERS = 20_000
 #: From so many rows on which exactly one of two models is right, McNemar's test takes the chi-square distribution.
 DISCORDANT = 25
 
+#: Scores that are no further apart are the same but for rounding.
+EQUAL = 1e-10
+
 
 class Interval(NamedTuple):
     """Where a value lies, with `LEVEL` confidence."""
@@ -204,7 +207,7 @@ def _contrast(cells: Sequence[Array], weights: Array, test: str) -> Difference:
     spread = (sum(float(((values - values.mean()) ** 2).sum()) for values in cells) / degrees) ** 0.5
     error = spread * float((weights**2 / sizes).sum()) ** 0.5
     interval = _t_interval(delta, error, degrees)
-    if error == 0:  # seeds that all agree say nothing of how far they could differ
+    if spread <= EQUAL:  # seeds that all agree say nothing of how far they could differ
         return Difference(delta, interval, None, None, test)
     return Difference(delta, interval, 2 * float(stats.t.sf(abs(delta) / error, degrees)), delta / spread, test)
 

@@ -24,6 +24,7 @@ class Weighted(NamedTuple):
 
     times: Ints  # [kinds]: how many units are of each
     measure: Measure
+    apart: int  # the units that tell models apart: not all of them answer those alike
 
 
 def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints | None = None) -> Weighted:
@@ -48,7 +49,7 @@ def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Int
         else:
             ready, columns = MEASURES[metric], [gold, *predicted]
     kinds, times = np.unique(np.stack(columns).astype(np.float64), axis=1, return_counts=True)
-    return Weighted(times, ready(kinds))
+    return Weighted(times, ready(kinds), int(times[(kinds[1:] != kinds[1]).any(axis=0)].sum()))
 
 
 def _size(metric: str, found: Ranking) -> Array:

@@ -22,6 +22,14 @@ from understill.tasks import Task
 #: The corrected p-value below which a difference is claimed.
 CLAIMED = 0.05
 
+#: What is said of the dev sets with each verdict, and of those on which two sides do the same on any rows.
+SENTENCES = {
+    1: "{second} is better than {first} on {}",
+    -1: "{second} is worse than {first} on {}",
+    0: "on {} the difference may be chance",
+    None: "on {} there is no difference",
+}
+
 
 @dataclass(frozen=True)
 class Side:
@@ -30,6 +38,7 @@ class Side:
     name: str
     places: Mapping[str, tuple[Path, ...]]  # by dev set, a file for each seed
     metrics: Mapping[str, tuple[str, ...]]  # by dev set, as it was scored
+    mixed: bool = False  # whether some of these are no seeds of each other, but play a part together
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Compared:
     second: Summary
     difference: Difference  # second minus first, over rows, and over seeds too where there are several
     checks: tuple[Difference, ...]  # by other tests: McNemar of two accuracies, Mann-Whitney of several seeds each
+    mixed: bool  # whether a side has models that are no seeds of each other
     p: float | None  # of the difference, corrected for the number of comparisons
 
     @property
@@ -55,7 +65,7 @@ class Compared:
     @property
     def several(self) -> bool:
         """Whether both sides have several seeds, so that something is known of what others would give."""
-        return min(len(self.first.values), len(self.second.values)) > 1
+        return not self.mixed and min(len(self.first.values), len(self.second.values)) > 1
 
 
 @dataclass(frozen=True)
@@ -78,17 +88,15 @@ class Comparison:
 
     def claim_of(self, first: str, second: str) -> str:
         """Say what may be claimed, and what may not, with the two sides under these names."""
-        better, worse = (f"{second} is {word} than {first} on {{}}" for word in ("better", "worse"))
-        words = {1: better, -1: worse, 0: "on {} the difference may be chance"}
-        said = {}
-        for verdict, sentence in words.items():
-            names = [each.place.removesuffix("/dev") for each in self.compared if each.verdict == verdict]
-            if names:
-                said[verdict] = sentence.format(", ".join(names))
-        whole = "; ".join(said.values())
+        said: dict[str, list[str]] = {sentence: [] for sentence in SENTENCES.values()}
+        for each in self.compared:
+            alike = each.difference.interval == (0.0, 0.0)
+            said[SENTENCES[None if alike else each.verdict]].append(each.place.removesuffix("/dev"))
+        sides = {"first": first, "second": second}
+        whole = "; ".join(sentence.format(", ".join(names), **sides) for sentence, names in said.items() if names)
         if not self.claims:
             return f"Nothing may be claimed: {whole}."
-        if all(each.several for each in self.compared):
+        if all(each.several for each in self.compared if each.verdict):
             scope = "This is to be expected of other seeds of the same recipes, and of other rows like these."
         else:
             scope = "This is about these very models, on other rows like these; other seeds may do otherwise."
@@ -136,7 +144,7 @@ def find_side(name: str) -> Side:
         return _of_run(name, path, part)
     if part:
         raise UserError(f"{path}: no {RECORD} here, so it has no {part} → name a run folder before the colon")
-    return _side(name, [_facts_of(find_model(path))])
+    return _side(name, [[_facts_of(find_model(path))]])
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -165,15 +173,17 @@ def _of_run(name: str, path: Path, part: str) -> Side:
     roles = list(dict.fromkeys(model["role"] for model in models.values()))
     wanted = part or ("student" if "student" in roles else "model")
     if wanted == "teachers":
-        found = [(path / cell["answers"], cell["teachers"]) for cell in cells if cell.get("answers")]
+        found = [[(path / cell["answers"], cell["teachers"])] for cell in cells if cell.get("answers")]
     else:
         found = [
-            (_kept_by(path / model["folder"]), model["scores"])
+            [
+                (_kept_by(path / model["folder"]), model["scores"])
+                for title, model in cell["models"].items()
+                if wanted in (model["role"], title)
+            ]
             for cell in cells
-            for title, model in cell["models"].items()
-            if wanted in (model["role"], title)
         ]
-    if not found:
+    if not any(found):
         known = {*roles, *models, *(["teachers"] if cells[0].get("answers") else [])}
         raise UserError(f'{path} has no "{wanted}"; {nearest(wanted, known)}')
     return _side(name, found)
@@ -193,18 +203,23 @@ def _facts_of(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     return _kept_by(folder), scores
 
 
-def _side(name: str, models: Sequence[tuple[Path, Mapping[str, Any]]]) -> Side:
-    """Gather what models have been scored on; seeds may share a model, which then counts once."""
+def _side(name: str, seeds: Sequence[Sequence[tuple[Path, Mapping[str, Any]]]]) -> Side:
+    """Gather what the models of each seed have been scored on; seeds may share a model, which then counts once."""
     places: dict[str, dict[Path, None]] = {}
     metrics: dict[str, tuple[str, ...]] = {}
-    for kept, scored in models:
-        for place, scores in scored.items():
-            file = kept_at(kept, place)
-            if not file.is_file():
-                raise UserError(f"{file}: the predictions of {name} were not kept → name the run that made the model")
-            places.setdefault(place, {})[file] = None
-            metrics[place] = tuple(scores)
-    return Side(name, {place: tuple(files) for place, files in places.items()}, metrics)
+    mixed = False
+    for models in seeds:
+        here: dict[str, Path] = {}
+        for kept, scored in models:
+            for place, scores in scored.items():
+                file = kept_at(kept, place)
+                if not file.is_file():
+                    what = f"{file}: the predictions of {name} were not kept"
+                    raise UserError(f"{what} → name the run that made the model")
+                places.setdefault(place, {})[file] = None
+                metrics[place] = tuple(scores)
+                mixed |= here.setdefault(place, file) != file
+    return Side(name, {place: tuple(files) for place, files in places.items()}, metrics, mixed)
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
@@ -212,6 +227,9 @@ def _side(name: str, models: Sequence[tuple[Path, Mapping[str, Any]]]) -> Side:
 
 def _compare(place: str, first: Side, second: Side) -> Compared:
     task = kept_task(first.places[place][0], first.metrics[place])
+    for side in (first, second):
+        if strange := {kept_task(file, task.metrics).kind for file in side.places[place]} - {task.kind}:
+            raise UserError(f"{place}: a {task.kind} task for {first.name}, a {strange.pop()} task for {side.name}")
     rows = [[read_kept(file, task) for file in side.places[place]] for side in (first, second)]
     names = [first.name] * len(rows[0]) + [second.name] * len(rows[1])
     aligned = _heard(_aligned(place, names, [*rows[0], *rows[1]]))
@@ -229,7 +247,8 @@ def _compare(place: str, first: Side, second: Side) -> Compared:
         difference = nested_bootstrap(task, gold, after, before, groups)
         if min(len(ones), len(others)) > 1:
             checks.append(compare_seeds(other.values, one.values))
-    return Compared(place, task.metrics[0], one, other, difference, tuple(checks), None)
+    mixed = first.mixed or second.mixed
+    return Compared(place, task.metrics[0], one, other, difference, tuple(checks), mixed, None)
 
 
 def _heard(rows: Sequence[KeptRows]) -> list[KeptRows]:

@@ -116,6 +116,7 @@ def _tasks(runs: Sequence[Run], column: str) -> list[str]:
         if task.head == name
         and task.metrics[0] != "mse"
         and all(f"{name}/dev" in scores_of(run, column) for run in runs)
+        and all(run.tasks[name].metrics[0] == task.metrics[0] for run in runs)
     ]
 
 
@@ -130,9 +131,9 @@ def _summaries(runs: Sequence[Run], columns: Sequence[str]) -> dict[str, dict[st
 
 
 def _differences(ones: Sequence[Run], one: str, others: Sequence[Run], other: str) -> dict[str, Difference]:
-    """Compare a column of some runs with one of others, task by task."""
-    theirs = _tasks(others, other)
-    tasks = [name for name in _tasks(ones, one) if name in theirs]
+    """Compare a column of some runs with one of others, by the tasks and first metrics that both have."""
+    theirs = {(name, others[0].tasks[name].metrics[0]) for name in _tasks(others, other)}
+    tasks = [name for name in _tasks(ones, one) if (name, ones[0].tasks[name].metrics[0]) in theirs]
     mine, against = figures(ones, one, tasks), figures(others, other, tasks)
     return {row: compare_seeds(mine[row], against[row]) for row in mine}
 
@@ -140,6 +141,9 @@ def _differences(ones: Sequence[Run], one: str, others: Sequence[Run], other: st
 def _deltas(variants: Mapping[str, Sequence[Run]], column: str) -> dict[str, dict[str, Delta]]:
     usual, *others = variants
     found = {name: _differences(variants[name], column, variants[usual], column) for name in others}
+    for differences in found.values():
+        if set(differences) - {MEAN} != set(_tasks(variants[usual], column)):
+            differences.pop(MEAN, None)  # of other tasks than that beside it
     corrected: dict[str, dict[str, float | None]] = {}
     for row in dict.fromkeys(row for differences in found.values() for row in differences):
         there = [name for name in others if row in found[name]]

@@ -17,9 +17,9 @@ from rich.table import Table
 if TYPE_CHECKING:
     from understill.data.load import LoadedTask
     from understill.estimate import Estimate
-    from understill.evaluate.predictor import Answer
     from understill.models.assets import AssetStatus
     from understill.pipeline import Compared, Comparison, Kept, Run, Study, Submission, Waste
+    from understill.runtime.answers import Answer
     from understill.tasks import Task
 
 Scores = Mapping[str, Mapping[str, float]]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from understill.data.tokens import TextEncoder
-from understill.evaluate.predict import Predictions, predict_all
-from understill.models.folder import ModelFolder, find_model, load_model
-from understill.runtime.answers import Answerer
+from understill.evaluate.predict import predict_all
+from understill.models.folder import ModelFolder
+from understill.runtime.answers import Answerer, Predictions
 from understill.tasks import Task
 
 
@@ -32,8 +31,3 @@ class Predictor(Answerer):
             tokens = self.encode(rows, length)
             found |= predict_all(self.model, tokens, [task for task in tasks if lengths[task.name] == length], batch)
         return {task.name: found[task.name] for task in tasks}
-
-
-def load(path: str | Path, device: str = "cpu") -> Predictor:
-    """Load a model folder, or the only model of a run folder."""
-    return Predictor(load_model(find_model(Path(path))), device)

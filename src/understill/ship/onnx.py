@@ -23,7 +23,7 @@ from understill.tasks import Task
 #: Of ONNX's operators; the first that has layer normalisation as one of them is 17.
 OPSET = 18
 #: Rows that the runtime answers at once: a light network's cost less than calling it.
-BATCH, LIGHT_BATCH = 32, 256
+BATCH, LIGHT_BATCH = 16, 128
 
 
 class Graph(nn.Module):

@@ -76,7 +76,9 @@ def write_classifier(folder: ModelFolder, task: Task, target: Path) -> None:
     tokenizer = copy.deepcopy(folder.tokenizer)
     tokenizer.model_max_length = folder.max_lengths[task.name]
     typed = ["token_type_ids"] if getattr(folder.model.encoder, "typed", False) else []
+    # Some tokenisers would not give types by themselves. What they are not said to be made with is not saved.
     tokenizer.model_input_names = ["input_ids", *typed, "attention_mask"]
+    tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
     tokenizer.save_pretrained(target)
 
 

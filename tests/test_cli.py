@@ -404,7 +404,7 @@ def test_predict_says_which_rows_had_no_answer(at: Desk, tmp_path: Path) -> None
         (["--file", "in.csv", "--out", "out.csv", "--second", "b"], "--second goes with --text"),
         (["--text", "a", "--out", "out.csv"], "--out and --columns go with --file"),
         (["--text", "a", "--text", "b", "--second", "c"], "2 texts and 1 second texts do not make pairs"),
-        (["--text", "a", "--device", "gpu"], '--device "gpu": write auto, cpu, cuda or mps'),
+        (["--text", "a", "--device", "gpu"], 'device "gpu": write auto, cpu, cuda or mps'),
         (["--file", "none.csv", "--out", "out.csv"], "none.csv: no such file"),
         (["--file", "films.csv", "--out", "out.docx"], "--out out.docx: the name must end in"),
         (["--file", "films.csv", "--out", "out.csv", "--columns", "a,b,c"], "--columns takes one text column, or two"),

@@ -15,9 +15,10 @@ from understill.data.taskdata import TaskData, Writer
 from understill.disk import write_json
 from understill.errors import UserError
 from understill.evaluate.metrics import Array, score
-from understill.evaluate.predict import Predictions, save_predictions
+from understill.evaluate.predict import save_predictions
 from understill.pipeline import compare
 from understill.recipe import Recipe
+from understill.runtime.answers import Predictions
 from understill.tasks import Task
 
 MOOD = Task("mood", "classification", ("text",), "label", ("calm", "upset"), metrics=("accuracy", "f1"))

@@ -18,6 +18,7 @@ from understill import pipeline
 from understill.data import demo
 from understill.errors import UserError
 from understill.events import Labelling, Teaching
+from understill.loading import load
 from understill.models.encoder import load_encoder, load_tokenizer
 from understill.models.folder import load_model
 from understill.pipeline.labelling import faculties, join_targets
@@ -297,7 +298,7 @@ def test_out_of_fold_targets_are_those_of_the_model_that_has_not_seen_the_row(di
     stored = dict(zip(table["id"].to_pylist(), table["teacher_0"].to_pylist(), strict=True))
     folds, rows = fold_of(data, 2), data.table()
     for number in range(2):
-        predictor = pipeline.load_predictor(named(plan, _fold(plan, number)).folder / "model", "cpu")
+        predictor = load(named(plan, _fold(plan, number)).folder / "model")
         mine = np.flatnonzero(folds == number)
         texts = [rows["text1"][int(row)].as_py() for row in mine]
         answers = predictor.logits(texts, None, predictor.tasks)["mood"].logits

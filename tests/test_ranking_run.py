@@ -19,8 +19,8 @@ from understill.data.groups import groups_of
 from understill.errors import UserError
 from understill.estimate import estimate
 from understill.evaluate.metrics import score
-from understill.evaluate.predictor import load
 from understill.events import silent
+from understill.loading import load
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model
 from understill.pipeline.labelling import join_targets

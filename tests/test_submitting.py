@@ -17,7 +17,7 @@ from transformers import AutoModel
 from helpers import liven
 from understill import pipeline
 from understill.errors import UserError
-from understill.evaluate.predictor import load
+from understill.loading import load
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import save_model
 from understill.models.multitask import new_model

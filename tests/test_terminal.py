@@ -13,12 +13,12 @@ from understill import terminal
 from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
 from understill.estimate import Estimate
-from understill.evaluate.predictor import Answer
 from understill.events import Augmenting, Chosen, Examined, Reading, Scored, Teaching, Tokenising, Waiting
 from understill.models.assets import AssetStatus
 from understill.pipeline import ModelPlan, Plan, Run, Study, TrainedModel
 from understill.pipeline.plan import Start
 from understill.recipe import make_recipe
+from understill.runtime.answers import Answer
 from understill.tasks import GLUE, Task
 from understill.train.fit import Evaluated, Fitted, Report
 

@@ -22,6 +22,7 @@ from understill.cli import main
 from understill.data import demo
 from understill.errors import UserError
 from understill.estimate import estimate
+from understill.loading import load
 from understill.models import assets
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model
@@ -221,7 +222,7 @@ def test_teachers_of_another_kind_teach_one_student_for_tasks_of_all_forms(
     assert {model.role for model in run.models} == {"teacher", "baseline", "student"}
     (mine,) = (model for model in run.models if model.role == "student")
     assert set(mine.scores) == {"mood/dev", "follows/dev", "similar/dev"}
-    predictor = pipeline.load_predictor(mine.folder, "cpu")
+    predictor = load(mine.folder)
     answers = predictor.predict(["The parcel never came"], ["I am still waiting for it"])
     assert set(answers) == {"follows", "similar"}
     assert set(predictor.predict(["The parcel never came"])) == {"mood"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from understill.evaluate.predictor import Predictor, load
+    from understill.evaluate.predictor import Predictor
+    from understill.loading import load
     from understill.pipeline import run
     from understill.recipe import Recipe, load_recipe
 
@@ -14,7 +15,7 @@ __all__ = ["Predictor", "Recipe", "load", "load_recipe", "run"]
 _HOMES = {
     "Predictor": "understill.evaluate.predictor",
     "Recipe": "understill.recipe",
-    "load": "understill.evaluate.predictor",
+    "load": "understill.loading",
     "load_recipe": "understill.recipe",
     "run": "understill.pipeline",
 }

@@ -353,7 +353,8 @@ def predict(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Ask a model: for texts on the command line, or for a whole file."""
-    from understill import pipeline, terminal
+    from understill import terminal
+    from understill.loading import load
 
     if bool(text) == bool(file):
         raise UserError("give either --text or --file")
@@ -363,7 +364,7 @@ def predict(
         raise UserError("--second goes with --text; for pairs in a file, name two columns with --columns")
     if text and (out or columns):
         raise UserError("--out and --columns go with --file; answers to --text are printed")
-    predictor = pipeline.load_predictor(model, device)
+    predictor = load(model, device)
     if text:
         if second and len(text) == 1:
             text = text * len(second)  # one query, several candidates
@@ -380,6 +381,46 @@ def predict(
     terminal.say(f"{done.rows:,} rows answered for {', '.join(done.tasks)}: {out}")
     if done.unanswered:
         terminal.say(f"{done.unanswered:,} rows had no text or could not be read; their answers are empty")
+
+
+@app.command(
+    epilog=_examples(
+        "understill export runs/quickstart --to onnx",
+        "understill export runs/quickstart --to huggingface --task mood --out mood-classifier",
+        "understill export runs/quickstart --to int8 --limit 0.5",
+        "understill export runs/bam/models/student --to onnx --out student-onnx",
+    )
+)
+def export(
+    model: Model,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="FORM",
+            help="huggingface: a plain classifier per task; onnx: one graph of all tasks; int8: the same, rounded.",
+            show_default=False,
+        ),
+    ],
+    task: Tasks = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write; export/FORM in the run folder if not given.")
+    ] = None,
+    limit: Annotated[float, typer.Option(min=0, help="The points out of 100 that int8 may lose on a dev set.")] = 1.0,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Whose dev rows to check with; the model's own recipe if not given.")
+    ] = None,
+    sets: Sets = None,
+) -> None:
+    """Write a model as a folder that other programs run, checked against the model on dev rows, with a model card."""
+    from understill import pipeline, terminal
+
+    folder = pipeline.find_model(model)
+    if recipe is None and not (folder / "recipe.yaml").exists():
+        raise UserError(f"{folder}: no recipe.yaml here; say whose dev rows to check with by --recipe")
+    loaded = _load(recipe or folder / "recipe.yaml", sets)
+    with terminal.Progress() as watch:
+        made = pipeline.export(model, loaded, to, tasks=tuple(task or ()), out=out, limit=limit, watch=watch)
+    terminal.show_export(made)
 
 
 @app.command(

@@ -86,6 +86,16 @@ class Labelling:
 
 
 @dataclass(frozen=True)
+class Asking:
+    """A model, or an export of it, answers the rows of a dev set."""
+
+    who: str
+    what: str
+    rows: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Scored:
     """A finished model has its scores."""
 
@@ -103,6 +113,7 @@ Event = (
     | Examined
     | Chosen
     | Labelling
+    | Asking
     | Scored
     | Report
     | Evaluated

@@ -17,9 +17,9 @@ from rich.table import Table
 if TYPE_CHECKING:
     from understill.data.load import LoadedTask
     from understill.estimate import Estimate
-    from understill.evaluate.predictor import Answer
     from understill.models.assets import AssetStatus
-    from understill.pipeline import Compared, Comparison, Kept, Run, Study, Submission, Waste
+    from understill.pipeline import Compared, Comparison, Exported, Kept, Run, Study, Submission, Waste
+    from understill.runtime.answers import Answer
     from understill.tasks import Task
 
 Scores = Mapping[str, Mapping[str, float]]
@@ -116,6 +116,9 @@ class Progress:
 
     def _labelling(self, event: Any) -> None:
         self._show(f"{event.teacher} answers {event.what}", event.rows, event.total)
+
+    def _asking(self, event: Any) -> None:
+        self._show(f"{event.who} answers {event.what}", event.rows, event.total)
 
     def _examined(self, event: Any) -> None:
         said = "not scored" if event.score is None else f"dev {100 * event.score:.1f}"
@@ -272,6 +275,24 @@ def _table(title: str, *columns: str) -> Table:
     for column in columns:
         table.add_column(column, no_wrap=column in whole)
     return table
+
+
+def show_export(made: Exported) -> None:
+    """Show how far an export is from its model, and where it is."""
+    table = _table("the export against the model", "dev set")
+    costs = {each.place: each for each in made.rounded}
+    for column in ("rows", "largest difference", "labels changed", *(("before", "after") if costs else ())):
+        table.add_column(column, justify="right")
+    for each in made.parity:
+        row = [each.place, f"{each.rows:,}", f"{each.worst:.1e}", f"{each.changed:,}"]
+        if costs:
+            cost = costs.get(each.place)
+            row += [_score(cost.metric, cost.before), _score(cost.metric, cost.after)] if cost else ["–", "–"]
+        table.add_row(*row)
+    out.print(table)
+    for part in made.parts:
+        say(f"wrote {part}")
+    say(f'ask it: understill predict {made.parts[0]} --text "…"')
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from understill.evaluate.predictor import Predictor, load
+from understill.evaluate.predictor import Predictor
+from understill.loading import load
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import save_model
 from understill.models.multitask import new_model

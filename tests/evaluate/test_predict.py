@@ -17,9 +17,11 @@ from understill.data.taskdata import TaskData, Writer
 from understill.data.tokens import Tokens, encode
 from understill.errors import UserError
 from understill.evaluate.metrics import score
-from understill.evaluate.predict import Predictions, predict, predict_all, read_kept, save_predictions
-from understill.evaluate.predictor import Predictor, load
+from understill.evaluate.predict import predict, predict_all, read_kept, save_predictions
+from understill.evaluate.predictor import Predictor
+from understill.loading import load
 from understill.recipe import Recipe
+from understill.runtime.answers import Predictions
 from understill.tasks import GLUE, Task
 
 #: Neither shortest nor longest first, so that sorting by length moves nearly every row.

@@ -15,8 +15,10 @@ import pytest
 
 import understill
 from understill.errors import UserError
-from understill.evaluate.predictor import Answer, Predictor, load
+from understill.evaluate.predictor import Predictor
+from understill.loading import load
 from understill.models.folder import find_model, load_model
+from understill.runtime.answers import Answer
 from understill.tasks import Task
 
 TEXTS = ["The parcel never came .", "good", "I was charged twice for one order !", "not bad at all", "the film ?"]

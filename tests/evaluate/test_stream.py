@@ -16,8 +16,9 @@ import pytest
 
 from understill.errors import UserError
 from understill.evaluate import stream
-from understill.evaluate.predictor import Predictor, load
+from understill.evaluate.predictor import Predictor
 from understill.evaluate.stream import Predicted, predict_file
+from understill.loading import load
 from understill.tasks import Task
 
 TEXTS = [

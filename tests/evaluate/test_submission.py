@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understill.errors import UserError
-from understill.evaluate.predict import Predictions
 from understill.evaluate.submission import SHEETS, as_answers, as_text, check_text, in_words, packed
+from understill.runtime.answers import Predictions
 from understill.tasks import GLUE, Task, as_ranking
 
 

@@ -19,10 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from understill.data.encode import closing, cut, gold_of, mask_of, texts_of, unbounded, unmasked
+from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
 from understill.disk import publish, sweep, sync
 from understill.errors import UserError
 from understill.recipe import fingerprint as digest
+from understill.runtime.cutting import closing, cut
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

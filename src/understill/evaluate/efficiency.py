@@ -147,6 +147,22 @@ def measure(
     ]
 
 
+def time_answers(
+    ask: Callable[[Sequence[Text]], object], texts: Sequence[Text], *, rounds: int = 3, singles: int = 30
+) -> tuple[Latency, Interval]:
+    """Return what one text takes, and how many texts per second are answered at once, by anything that answers."""
+    ask(texts[:1])
+    single = [_seconds(ask, [texts[number % len(texts)]]) for number in range(singles)]
+    many = [len(texts) / _seconds(ask, texts) for _ in range(rounds)]
+    return _latency(np.array(single)), _interval(np.array(many))
+
+
+def _seconds(ask: Callable[[Sequence[Text]], object], texts: Sequence[Text]) -> float:
+    start = time.perf_counter()
+    ask(texts)
+    return time.perf_counter() - start
+
+
 def _share(texts: Sequence[Text], count: int | None) -> list[Text]:
     """Return texts of all lengths alike: runs of neighbours in the order of length.
 

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 from torch import Tensor, nn
 
 from understill.data.batch import Batch, Stream, in_order, sizes_on
@@ -24,6 +23,7 @@ from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens
 from understill.errors import UserError
 from understill.models.heads import to_scores
+from understill.runtime.answers import Predictions
 from understill.schema import HeadsSpec
 from understill.tasks import Kind, Task
 
@@ -55,34 +55,6 @@ class Network(Protocol):
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Return the weights; the rows go where they are."""
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """What a model says of every row: raw logits for classes, scores on the task's scale, or of candidates."""
-
-    task: Task
-    logits: NDArray[np.float32]  # [rows, outputs]
-
-    @property
-    def values(self) -> NDArray[np.float64]:
-        """The class numbers, or the scores."""
-        if self.task.kind == "classification":
-            return np.asarray(self.logits.argmax(axis=1), dtype=np.float64)
-        return np.asarray(self.logits[:, 0], dtype=np.float64)
-
-    @property
-    def probabilities(self) -> NDArray[np.float32]:
-        """The probability of each class, [rows, classes]."""
-        probabilities: NDArray[np.float32] = softmax(self.logits, axis=1)
-        return probabilities
-
-    @property
-    def answers(self) -> list[str] | list[float]:
-        """Label names, or scores."""
-        if self.task.kind == "classification":
-            return [self.task.labels[int(number)] for number in self.values]
-        return [float(value) for value in self.values]
 
 
 @torch.inference_mode()

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from understill.data.check import Fault, plain
 from understill.data.read import BadFile, File, batch_rows, columns_of, data_file, parquet_batches, read_rows, readable
 from understill.errors import UserError, nearest
-from understill.evaluate.predict import Predictions
-from understill.evaluate.predictor import Predictor
+from understill.runtime.answers import Answerer, Predictions
 from understill.tasks import Task
 
 PIECE = 4096
@@ -42,7 +41,7 @@ class Piece(NamedTuple):
 
 
 def predict_file(
-    predictor: Predictor,
+    predictor: Answerer,
     source: Path,
     target: Path,
     tasks: Sequence[str] | None = None,
@@ -95,7 +94,7 @@ def _target(source: Path, target: Path) -> File:
 
 
 def _choose(
-    predictor: Predictor, there: Sequence[str], tasks: Sequence[str] | None, columns: Sequence[str] | None
+    predictor: Answerer, there: Sequence[str], tasks: Sequence[str] | None, columns: Sequence[str] | None
 ) -> dict[str, tuple[str, ...]]:
     """Return the text columns that each task reads: those given, or those it was trained on."""
     if columns is not None and len(columns) not in (1, 2):
@@ -178,7 +177,7 @@ def _by_column(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[st
 
 
 def _answer(
-    predictor: Predictor, piece: Piece, chosen: Mapping[str, tuple[str, ...]]
+    predictor: Answerer, piece: Piece, chosen: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, list[Any]], int]:
     """Return the answers to one piece, and how many rows got none from some task."""
     known = {task.name: task for task in predictor.tasks}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.errors import UserError
-from understill.evaluate.predict import Predictions
+from understill.runtime.answers import Predictions
 from understill.tasks import GLUE
 
 HEADER = "index\tprediction"

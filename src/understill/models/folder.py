@@ -19,6 +19,7 @@ from understill.disk import sync, sync_folder
 from understill.errors import UserError
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.multitask import MultiTaskModel
+from understill.runtime.onnx import GRAPH
 from understill.schema import HeadsSpec
 from understill.tasks import Task
 
@@ -173,6 +174,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder}: no {MANIFEST} here, so this is no understill model; give the folder that a run printed"
         )
+    if (folder / GRAPH).exists():
+        fix = "name the model that it was made of"
+        raise UserError(f"{folder} is an ONNX export, which answers (understill predict) and no more → {fix}")
     manifest = _read_json(path)
     if manifest.get("format") != FORMAT:
         raise UserError(f"{folder}: format {manifest.get('format')} is not known to this version of understill")

@@ -47,11 +47,11 @@ class San(nn.Module):
         """
         # What stands elsewhere may be anything: times a weight of 0, NaN would still be NaN.
         memory = states.masked_fill(~(first | second).unsqueeze(2), 0.0)
-        asked = torch.where(second.any(dim=1, keepdim=True), second, first)
+        asked = second | (first & ~second.any(dim=1, keepdim=True))
 
         # The authors drop the same features of all tokens, so the mask may as well stand on the other factor, which is
         # L times smaller. It falls on the summarised text, and on the attended one in its scores only.
-        kept = self._dropout(torch.ones_like(self.summary.weight).expand(len(states), -1), rate)
+        kept = self._dropout(torch.ones_like(self.summary.weight).expand(states.shape[0], -1), rate)
         state = kept * _read(memory, kept * self.summary.weight, asked)
         answers = []
         for _ in range(self.steps):

@@ -23,11 +23,12 @@ from understill.data.taskdata import source_rows
 from understill.disk import write_json
 from understill.errors import UserError
 from understill.evaluate.metrics import score
-from understill.evaluate.predict import Predictions, kept_at, read_kept, save_predictions
+from understill.evaluate.predict import kept_at, read_kept, save_predictions
 from understill.events import Examined, Labelling, Watch, silent
 from understill.models.folder import load_model
 from understill.pipeline.locking import alone
 from understill.pipeline.plan import Lessons, Plan, TeacherPlan, cache_folder, dev_sets
+from understill.runtime.answers import Predictions
 from understill.schema import TargetsSpec
 from understill.targets.checkpoint import open_checkpoint
 from understill.targets.ensemble import best, join, shares

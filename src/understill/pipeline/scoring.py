@@ -15,15 +15,13 @@ from understill.data.tokens import Tokens
 from understill.errors import UserError
 from understill.evaluate.metrics import majority, primary, score
 from understill.evaluate.predict import predict, save_predictions
-from understill.evaluate.predictor import Predictor
 from understill.events import Watch, silent
-from understill.models.folder import ModelFolder, find_model, load_model
+from understill.models.folder import ModelFolder, load_model
 from understill.models.multitask import MultiTaskModel
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
 from understill.pipeline.planning import as_trained, read_data
 from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Recipe
-from understill.schema import Machine
 from understill.tasks import Task
 from understill.train.device import pick_device
 from understill.train.fit import Scores
@@ -90,13 +88,6 @@ def evaluate(
         raise UserError(f"the recipe has no {kind} data of the model's tasks ({', '.join(own)})")
     scores = score_model(folder, tasks, tokens, recipe, keep, kind)
     return scores, {task.task.name: task.task for task in tasks}
-
-
-def load_predictor(path: Path, device: str) -> Predictor:
-    """Load the model meant by a path, onto a device by name."""
-    if device not in ("auto", "cpu", "cuda", "mps"):
-        raise UserError(f'--device "{device}": write auto, cpu, cuda or mps')
-    return Predictor(load_model(find_model(path)), pick_device(Machine(device=device)))  # type: ignore[arg-type]
 
 
 def majority_scores(plan: Plan) -> Scores:

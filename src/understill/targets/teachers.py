@@ -19,8 +19,9 @@ from understill.data.taskdata import TaskData, source_rows, unit_keys
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError, listed
 from understill.evaluate.metrics import FUNCTIONS, majority, primary, score
-from understill.evaluate.predict import Network, Predictions, predict_all
+from understill.evaluate.predict import Network, predict_all
 from understill.models.folder import ModelFolder
+from understill.runtime.answers import Predictions
 from understill.tasks import Task
 
 Progress = Callable[[int], None]

@@ -1,0 +1,41 @@
+"""Loading: any model that answers, from its folder: trained here, or exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from understill.errors import UserError
+from understill.runtime.answers import Answerer
+from understill.runtime.onnx import OnnxModel, is_export
+
+
+def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> Answerer:
+    """Load a model folder, the main model of a run folder, or an export; of `threads`, a graph takes all cores.
+
+    An ONNX export is loaded without torch and transformers.
+    """
+    folder = Path(path)
+    if is_export(folder):
+        if device not in ("auto", "cpu"):
+            raise UserError(f"{folder} is an ONNX export, which runs on the CPU → leave out the device {device}")
+        return OnnxModel(folder, threads)
+    from understill.schema import Machine
+    from understill.ship.huggingface import ClassifierModel, facts_of
+    from understill.train.device import pick_device
+
+    if device not in ("auto", "cpu", "cuda", "mps"):
+        raise UserError(f'device "{device}": write auto, cpu, cuda or mps')
+    place = pick_device(Machine(device=device))  # type: ignore[arg-type]
+    if classifiers := [each for each in (folder, *_inside(folder)) if facts_of(each) is not None]:
+        if len(classifiers) > 1:
+            raise UserError(f"{folder} holds several classifiers → load one: {', '.join(map(str, classifiers))}")
+        return ClassifierModel(classifiers[0], place)
+    from understill.evaluate.predictor import Predictor
+    from understill.models.folder import find_model, load_model
+
+    return Predictor(load_model(find_model(folder)), place)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return the folders in a folder."""
+    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []

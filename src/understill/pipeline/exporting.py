@@ -1,0 +1,302 @@
+"""Exporting: a model as a folder that other programs run, checked on real rows before it appears."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understill.data.encode import all_gold
+from understill.data.groups import grouping
+from understill.data.load import LoadedTask
+from understill.disk import sync, sync_folder, write_bytes
+from understill.errors import UserError
+from understill.evaluate.bootstrap import score_interval
+from understill.evaluate.efficiency import Text, time_answers
+from understill.evaluate.metrics import score
+from understill.evaluate.predictor import Predictor
+from understill.events import Asking, Watch, silent
+from understill.models.folder import MANIFEST, ModelFolder, find_model, load_model
+from understill.models.words import WordEncoder
+from understill.pipeline.planning import as_trained, read_data
+from understill.recipe import Recipe
+from understill.runtime.answers import Answerer, Predictions
+from understill.runtime.onnx import OnnxModel
+from understill.ship import huggingface
+from understill.ship.card import Card, DevScore, as_markdown
+from understill.ship.int8 import Rounded, refuse_loss, round_weights
+from understill.ship.onnx import need_libraries, write_onnx
+from understill.ship.parity import ROWS, Parity, compare, refuse_difference
+from understill.tasks import Task
+
+#: What a model can be exported to.
+FORMS = ("huggingface", "onnx", "int8")
+#: How a model was made; it goes along.
+RECIPE = "recipe.yaml"
+#: Rows that a model answers between two words about progress.
+_BLOCK = 2048
+#: Texts that a card's speed is measured with.
+_TIMED = 256
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export came to: one folder for each card."""
+
+    folder: Path
+    parts: tuple[Path, ...]
+    parity: tuple[Parity, ...]
+    rounded: tuple[Rounded, ...]
+
+
+@dataclass(frozen=True)
+class DevSet:
+    """The rows of a dev set, as a model is asked about them."""
+
+    place: str
+    task: Task
+    texts: list[str]
+    pairs: list[str] | None
+    gold: NDArray[np.float64]
+    groups: NDArray[np.int64] | None
+
+    def some(self, count: int) -> list[Text]:
+        """Return the first rows, as texts or pairs."""
+        texts, pairs = self.first(count)
+        return list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
+
+    def first(self, count: int) -> tuple[list[str], list[str] | None]:
+        """Return the texts of the first rows."""
+        return self.texts[:count], None if self.pairs is None else self.pairs[:count]
+
+
+def export(
+    path: Path,
+    recipe: Recipe,
+    to: str,
+    *,
+    tasks: Sequence[str] = (),
+    out: Path | None = None,
+    limit: float = 1.0,
+    watch: Watch = silent,
+) -> Exported:
+    """Export a model; the folder appears when all of it is written and says what the model says.
+
+    `limit` is what int8 may lose on a dev set, in points.
+    """
+    source = find_model(path)
+    target = _target(path, to, out)
+    if to != "huggingface":
+        need_libraries()
+    folder = load_model(source)
+    predictor = Predictor(folder)
+    chosen = predictor.choose(tasks, None)
+    if to == "huggingface":
+        huggingface.refuse_others(folder, chosen)
+    if not (source / RECIPE).is_file():
+        raise UserError(f"{source}: {RECIPE} is missing, which goes with an export → copy the whole folder again")
+    loaded = _loaded(folder, recipe, chosen, watch)
+    building = target.with_name(f".{target.name}.{os.getpid()}")
+    building.mkdir(parents=True)
+    try:
+        shipment = Shipment(source.name, predictor, recipe, loaded, to, limit, watch)
+        groups = [[task] for task in chosen] if to == "huggingface" else [chosen]
+        places = [building / task.name for task in chosen] if to == "huggingface" else [building]
+        for place, own in zip(places, groups, strict=True):
+            shipment.make(place, own)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        building.rename(target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    parts = tuple(target / place.relative_to(building) for place in places)
+    return Exported(target, parts, tuple(shipment.parity), tuple(shipment.rounded))
+
+
+def _target(path: Path, to: str, out: Path | None) -> Path:
+    """Return the folder to write, when it is not there yet."""
+    if to not in FORMS:
+        raise UserError(f'--to "{to}": write {", ".join(FORMS[:-1])} or {FORMS[-1]}')
+    if out is None and (path / MANIFEST).exists():
+        raise UserError(f"{path} is a model folder, which stays as it is → say where to write with --out")
+    target = out or path / "export" / to
+    if target.exists():
+        raise UserError(f"{target} is there already → choose another folder with --out, or remove it")
+    return target
+
+
+def _loaded(folder: ModelFolder, recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[LoadedTask]:
+    """Read the data that a model is checked with: all sets that its heads answer."""
+    own = {task.name: task for task in chosen}
+    student = recipe.student.model_copy(update={"unlabelled": 0.0})
+    found = read_data(recipe.model_copy(update={"student": student}), watch).values()
+    loaded = [as_trained(each, own[each.task.head]) for each in found if each.task.head in own]
+    for name in own:
+        if not any(each.task.head == name and "dev" in each.splits for each in loaded):
+            fix = "name a recipe that has it with --recipe, or other tasks with --task"
+            raise UserError(f"the recipe has no dev rows of {name} to check the export with → {fix}")
+    return loaded
+
+
+def dev_sets(loaded: Sequence[LoadedTask]) -> list[DevSet]:
+    """Return the dev sets of tasks with their texts."""
+    found = []
+    for each in loaded:
+        for split, data in each.splits.items():
+            if split.startswith("dev"):
+                table = data.table()
+                pairs = table["text2"].to_pylist() if each.task.pair else None
+                texts = table["text1"].to_pylist()
+                place = f"{each.task.name}/{split}"
+                found.append(DevSet(place, each.task, texts, pairs, all_gold(data), grouping(data)))
+    return found
+
+
+class Shipment:
+    """The folders of one export, each written, checked and described."""
+
+    def __init__(
+        self,
+        name: str,
+        predictor: Predictor,
+        recipe: Recipe,
+        loaded: Sequence[LoadedTask],
+        to: str,
+        limit: float,
+        watch: Watch,
+    ) -> None:
+        self.name, self.predictor, self.recipe, self.loaded = name, predictor, recipe, loaded
+        self.to, self.limit, self.watch = to, limit, watch
+        self.parity: list[Parity] = []
+        self.rounded: list[Rounded] = []
+
+    def make(self, place: Path, tasks: Sequence[Task]) -> None:
+        """Write a folder for some tasks, refuse it where it says something else, and describe it."""
+        folder = self.predictor.folder
+        place.mkdir(exist_ok=True)
+        sets = dev_sets([each for each in self.loaded if each.task.head in {task.name for task in tasks}])
+        before = {each.place: self._ask(self.predictor, "the model", each) for each in sets}
+        if self.to == "huggingface":
+            huggingface.write_classifier(folder, tasks[0], place)
+            opened: Answerer = huggingface.ClassifierModel(place)
+        else:
+            write_onnx(folder, tasks, place)
+            opened = OnnxModel(place)
+        parity = [self._check(opened, each, before[each.place]) for each in sets]
+        refuse_difference(parity)
+        rounded: list[Rounded] = []
+        if self.to == "int8":
+            round_weights(place)
+            opened = OnnxModel(place)
+            after = {each.place: self._ask(opened, "int8", each) for each in sets}
+            rounded = [found for each in sets if (found := _rounded(each, before[each.place], after[each.place]))]
+            refuse_loss(rounded, self.limit)
+            parity = [compare(each.place, before[each.place], after[each.place]) for each in sets]
+            before = after
+        self._finish(place, tasks, opened, sets, before, parity, rounded)
+        self.parity += parity
+        self.rounded += rounded
+
+    def _ask(self, model: Answerer, who: str, rows: DevSet) -> Predictions:
+        """Return what a model says of all rows of a dev set."""
+        task, parts, total = self._head(rows), [], len(rows.texts)
+        for start in range(0, total, _BLOCK):
+            self.watch(Asking(who, rows.place, start, total))
+            span = slice(start, start + _BLOCK)
+            pairs = None if rows.pairs is None else rows.pairs[span]
+            parts.append(model.logits(rows.texts[span], pairs, [task])[task.name].logits)
+        self.watch(Asking(who, rows.place, total, total))
+        return Predictions(rows.task, np.concatenate(parts))
+
+    def _check(self, export: Answerer, rows: DevSet, before: Predictions) -> Parity:
+        task = self._head(rows)
+        said = export.logits(*rows.first(ROWS), [task])[task.name]
+        return compare(rows.place, Predictions(rows.task, before.logits[:ROWS]), said)
+
+    def _head(self, rows: DevSet) -> Task:
+        """Return the task whose head answers a dev set."""
+        return next(task for task in self.predictor.tasks if task.name == rows.task.head)
+
+    def _finish(
+        self,
+        place: Path,
+        tasks: Sequence[Task],
+        opened: Answerer,
+        sets: Sequence[DevSet],
+        said: Mapping[str, Predictions],
+        parity: Sequence[Parity],
+        rounded: Sequence[Rounded],
+    ) -> None:
+        """Write the card and the recipe beside what is exported."""
+        folder = self.predictor.folder
+        latency, rate = time_answers(partial(_answer, opened, self._head(sets[0])), sets[0].some(_TIMED))
+        card = Card(
+            name=f"{self.recipe.name} {self.name}",
+            to=self.to,
+            tasks=tasks,
+            max_lengths=folder.max_lengths,
+            rows={each.task.name: {split: data.rows for split, data in each.splits.items()} for each in self.loaded},
+            network=_network(folder),
+            method=_method(self.recipe, self.name),
+            scores=[found for each in sets if (found := _dev_score(each, said[each.place]))],
+            parity=parity,
+            bytes=sum(path.stat().st_size for path in place.iterdir()),
+            parameters=sum(weight.numel() for weight in folder.model.parameters()),
+            latency=latency,
+            rate=rate,
+            machine=f"{len(os.sched_getaffinity(0))} CPU cores",
+            rounded=rounded,
+            score_link=huggingface.score_link(folder, tasks[0]) if self.to == "huggingface" else "",
+        )
+        write_bytes(place / RECIPE, folder.path.joinpath(RECIPE).read_bytes())
+        write_bytes(place / "README.md", as_markdown(card).encode())
+        sync_folder(place)
+
+
+def _answer(model: Answerer, task: Task, texts: Sequence[Text]) -> None:
+    """Answer texts, or pairs, as they are timed."""
+    first = [text if isinstance(text, str) else text[0] for text in texts]
+    second = [text[1] for text in texts if not isinstance(text, str)]
+    model.logits(first, second or None, [task])
+
+
+def _dev_score(rows: DevSet, said: Predictions) -> DevScore | None:
+    """Return the first metric of a dev set with its interval; None where nothing can be scored."""
+    measured = score(rows.task, rows.gold, said.values, rows.groups)
+    if not measured:
+        return None
+    metric = rows.task.metrics[0]
+    interval = score_interval(rows.task, rows.gold, said.values, rows.groups)
+    return DevScore(rows.place, len(rows.texts), metric, measured[metric], interval.low, interval.high)
+
+
+def _rounded(rows: DevSet, before: Predictions, after: Predictions) -> Rounded | None:
+    """Return a dev set's score before and after rounding; None where nothing can be scored."""
+    one, other = (score(rows.task, rows.gold, each.values, rows.groups) for each in (before, after))
+    metric = rows.task.metrics[0]
+    return Rounded(rows.place, metric, one[metric], other[metric]) if one else None
+
+
+def _network(folder: ModelFolder) -> str:
+    """Say in a few words what kind of network it is."""
+    encoder, count = folder.model.encoder, sum(weight.numel() for weight in folder.model.parameters())
+    if isinstance(encoder, WordEncoder):
+        return f"A {encoder.config.network} network over words of {count:,} parameters"
+    layers = getattr(encoder.config, "num_hidden_layers", 0)
+    return f"A {encoder.config.model_type} encoder of {layers} layers, {encoder.width} wide, {count:,} parameters"
+
+
+def _method(recipe: Recipe, name: str) -> str:
+    """Say how a model was made."""
+    student = name.startswith(("student", "finetuned-"))
+    taught = f", distilled ({len(recipe.teachers)} entries of teachers)" if recipe.teachers and student else ""
+    return (
+        f'The model "{name}" of the understill recipe "{recipe.name}"{taught}. The recipe, with every setting, is '
+        "recipe.yaml beside this file; `understill run recipe.yaml` makes it again."
+    )

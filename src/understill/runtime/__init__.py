@@ -1,0 +1,1 @@
+"""The runtime: exported models that answer, with onnxruntime, tokenizers and numpy alone."""

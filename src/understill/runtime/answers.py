@@ -1,0 +1,118 @@
+"""Answers: what can be asked of any model that has tasks, and how logits are put into words."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understill.errors import UserError, nearest
+from understill.tasks import Task
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of every row: raw logits for classes, scores on the task's scale, or of candidates."""
+
+    task: Task
+    logits: NDArray[np.float32]  # [rows, outputs]
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The class numbers, or the scores."""
+        if self.task.kind == "classification":
+            return np.asarray(self.logits.argmax(axis=1), dtype=np.float64)
+        return np.asarray(self.logits[:, 0], dtype=np.float64)
+
+    @property
+    def probabilities(self) -> NDArray[np.float32]:
+        """The probability of each class, [rows, classes]."""
+        powers = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
+        probabilities: NDArray[np.float32] = powers / powers.sum(axis=1, keepdims=True)
+        return probabilities
+
+    @property
+    def answers(self) -> list[str] | list[float]:
+        """Label names, or scores."""
+        if self.task.kind == "classification":
+            return [self.task.labels[int(number)] for number in self.values]
+        return [float(value) for value in self.values]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of one text: a label with the probability of each, or a score."""
+
+    label: str | None = None
+    probabilities: Mapping[str, float] | None = None
+    score: float | None = None
+
+
+class Answerer(ABC):
+    """A loaded model, ready to answer."""
+
+    tasks: tuple[Task, ...]
+
+    @abstractmethod
+    def logits(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task]
+    ) -> dict[str, Predictions]:
+        """Return the logits of each task for texts, or for pairs of them."""
+
+    def choose(self, names: Sequence[str] | None, pair: bool | None) -> list[Task]:
+        """Return the named tasks, or all that read so many texts; `pair` None means either."""
+        if isinstance(names, str):
+            raise UserError(f'tasks is a list of names; write ["{names}"]')
+        known = {task.name: task for task in self.tasks}
+        if not names:
+            return [task for task in self.tasks if pair is None or task.pair == pair]
+        for name in names:
+            if name not in known:
+                raise UserError(f'the model has no task "{name}"; {nearest(name, known)}')
+            if pair is not None and known[name].pair != pair:
+                needs = "two texts" if known[name].pair else "one text"
+                raise UserError(f"task {name} reads {needs}")
+        return [known[name] for name in names]
+
+    def predict(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, tasks: Sequence[str] | None = None
+    ) -> dict[str, list[Answer]]:
+        """Answer for texts, or for pairs of texts: by task, one answer for each."""
+        texts = _checked(texts, "text")
+        pairs = None if pairs is None else _checked(pairs, "second text")
+        if pairs is not None and len(pairs) != len(texts):
+            raise UserError(f"{len(texts)} texts and {len(pairs)} second texts do not make pairs")
+        chosen = self.choose(tasks, pairs is not None)
+        if not chosen:
+            raise UserError(f"the model has no task that reads {'one text' if pairs is None else 'two texts'}")
+        found = self.logits(texts, pairs, chosen)
+        return {name: in_words(predictions) for name, predictions in found.items()}
+
+
+def _checked(texts: Sequence[str], what: str) -> list[str]:
+    """Return texts as a list, or say which of them is none."""
+    if isinstance(texts, str):
+        raise UserError(f"predict takes a list of {what}s; put the {what} in brackets")
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            hint = "; give the second texts of pairs as a list of their own" if isinstance(text, (list, tuple)) else ""
+            raise UserError(f"{what} {number} is a {type(text).__name__}, not a string{hint}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{what} {number} holds half a character, which no encoding has; mend the text") from None
+    return list(texts)
+
+
+def in_words(predictions: Predictions) -> list[Answer]:
+    """Put predictions into words."""
+    if predictions.task.kind != "classification":
+        return [Answer(score=float(value)) for value in predictions.values]
+    labels = predictions.task.labels
+    return [
+        Answer(labels[int(number)], dict(zip(labels, row, strict=True)))
+        for number, row in zip(predictions.values, predictions.probabilities.tolist(), strict=True)
+    ]

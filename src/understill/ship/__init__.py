@@ -1,0 +1,1 @@
+"""Shipping: trained models as folders that other programs run."""

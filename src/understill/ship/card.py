@@ -1,0 +1,130 @@
+"""The model card: what an exported folder is, made of what, how good, how large, how fast, and what it is not for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from understill.evaluate.efficiency import Interval, Latency
+from understill.ship.int8 import Rounded
+from understill.ship.parity import TOLERANCE, Parity
+from understill.tasks import Task
+
+
+@dataclass(frozen=True)
+class DevScore:
+    """A model's score on a dev set, with where it would lie on other rows."""
+
+    place: str
+    rows: int
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card tells."""
+
+    name: str
+    to: str  # huggingface, onnx, int8
+    tasks: Sequence[Task]
+    max_lengths: Mapping[str, int]
+    rows: Mapping[str, Mapping[str, int]]  # by task and split
+    network: str
+    method: str
+    scores: Sequence[DevScore]  # of what is exported
+    parity: Sequence[Parity]
+    bytes: int
+    parameters: int
+    latency: Latency
+    rate: Interval
+    machine: str
+    rounded: Sequence[Rounded] = field(default=())
+    score_link: str = ""  # how a score is made of what a classifier gives, where that is not the score itself
+
+
+def as_markdown(card: Card) -> str:
+    """Return a card as the README.md of a folder."""
+    parts = [_head(card), _use(card), _data(card), f"## Method\n\n{card.method}", _scores(card), _size(card)]
+    return "\n\n".join([*parts, _limits(card)]) + "\n"
+
+
+def _head(card: Card) -> str:
+    front = "library_name: transformers\npipeline_tag: text-classification\n" if card.to == "huggingface" else ""
+    tags = f"---\n{front}tags: [understill, text-classification]\n---\n\n"
+    forms = {"huggingface": "Hugging Face sequence classifier", "onnx": "ONNX graph", "int8": "ONNX graph in int8"}
+    names = ", ".join(task.name for task in card.tasks)
+    return f"{tags}# {card.name}\n\n{card.network}, for {names}, as a {forms[card.to]}. Exported by understill."
+
+
+def _use(card: Card) -> str:
+    pairs = all(task.pair for task in card.tasks)
+    second = ', pairs=["…"]' if pairs else ""
+    lines = ["import understill", "", 'model = understill.load("path/to/this/folder")', f'model.predict(["…"]{second})']
+    said = "Needs onnxruntime, tokenizers and numpy; torch is not loaded."
+    if card.to == "huggingface":
+        inputs = '{"text": "…", "text_pair": "…"}' if pairs else '"…"'
+        lines = [
+            "from transformers import pipeline",
+            "",
+            'ask = pipeline("text-classification", "path/to/this/folder", top_k=None)',
+            f"ask({inputs}, truncation=True)",
+        ]
+        said = f"`understill.load` takes the folder too. {card.score_link}".rstrip()
+    return "## Use\n\n```python\n" + "\n".join(lines) + f"\n```\n\n{said}"
+
+
+def _data(card: Card) -> str:
+    rows = ["| task | kind | reads | answers | tokens | rows |", "|---|---|---|---|---|---|"]
+    for task in card.tasks:
+        answers = ", ".join(task.labels) if task.kind == "classification" else "a score"
+        if task.range:
+            answers += f" from {task.range[0]:g} to {task.range[1]:g}"
+        counts = ", ".join(f"{split} {count:,}" for split, count in card.rows.get(task.name, {}).items())
+        cells = (task.name, task.kind, ", ".join(task.text), answers, f"at most {card.max_lengths[task.name]}", counts)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "## Data\n\n" + "\n".join(rows)
+
+
+def _scores(card: Card) -> str:
+    rows = ["| dev set | rows | metric | score | 95 % interval |", "|---|---|---|---|---|"]
+    rows += [
+        f"| {each.place} | {each.rows:,} | {each.metric} | {each.value:.4f} | {each.low:.4f} to {each.high:.4f} |"
+        for each in card.scores
+    ]
+    text = "## Scores\n\nThe interval is where the score would lie on other rows like these, by bootstrap.\n\n"
+    text += "\n".join(rows)
+    if card.rounded:
+        rows = ["| dev set | metric | float | int8 |", "|---|---|---|---|"]
+        rows += [f"| {each.place} | {each.metric} | {each.before:.4f} | {each.after:.4f} |" for each in card.rounded]
+        text += "\n\nWhat rounding the weights has cost:\n\n" + "\n".join(rows)
+    checked = "; ".join(
+        f"{each.place}: {each.rows:,} rows, largest difference {each.worst:.1e}, {each.changed} labels changed"
+        for each in card.parity
+    )
+    against = "the model before it was rounded" if card.rounded else f"the trained model, tolerance {TOLERANCE:g}"
+    return f"{text}\n\nChecked against {against}: {checked}."
+
+
+def _size(card: Card) -> str:
+    return (
+        f"## Size and speed\n\n{card.bytes / 1e6:,.1f} MB on disk, {card.parameters:,} parameters.\n\n"
+        f"From text to answer on {card.machine}: one text takes {1000 * card.latency.median:.2f} ms "
+        f"(95th percentile {1000 * card.latency.p95:.2f} ms), many go at {card.rate.value:,.0f} per second."
+    )
+
+
+def _limits(card: Card) -> str:
+    lines = [
+        "- It knows what its training rows show: other languages, domains and kinds of text were not measured.",
+        "- Dev rows may have been used to choose its weights, so the scores may be a little too high.",
+        "- A text beyond its number of tokens is cut, of a pair the longer text first.",
+        "- Probabilities are those of a softmax; whether they can be taken at their word was not measured here.",
+    ]
+    if card.to == "int8":
+        lines.append(
+            "- Activations are rounded batch by batch, so a text's logits differ a little with the texts beside it."
+        )
+    return "## Limits\n\n" + "\n".join(lines)

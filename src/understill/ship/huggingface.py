@@ -1,0 +1,155 @@
+"""Hugging Face: one task as a plain sequence classifier, which `transformers.pipeline()` loads."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
+
+from understill.data.tokens import TextEncoder
+from understill.errors import UserError
+from understill.evaluate.predict import predict_all
+from understill.models.encoder import HEAD_SHAPES, load_config, load_tokenizer
+from understill.models.folder import ModelFolder
+from understill.models.heads import Head
+from understill.models.words import WordEncoder
+from understill.runtime.answers import Answerer, Predictions
+from understill.schema import HeadsSpec
+from understill.targets.checkpoint import Classifier
+from understill.tasks import Task
+
+#: Under this name a classifier's config.json tells what its task is.
+KEY = "understill"
+#: What architectures call their dense layer and their last one.
+_DENSE, _OUT = ("classifier.dense", "pooler.dense", "pre_classifier"), ("classifier.out_proj", "classifier")
+
+
+def refuse_others(folder: ModelFolder, tasks: Sequence[Task]) -> None:
+    """Refuse tasks that no plain classifier can answer as this model does."""
+    encoder, instead = folder.model.encoder, "write --to onnx, which takes every kind of model"
+    if isinstance(encoder, WordEncoder):
+        raise UserError(f"Hugging Face has no class for a network over words → {instead}")
+    if encoder.pooling == "mean" or encoder.config.model_type not in HEAD_SHAPES:
+        what = "pooling: mean" if encoder.pooling == "mean" else f"a {encoder.config.model_type} encoder"
+        raise UserError(f"Hugging Face has no such classifier for {what} → {instead}")
+    why = {}
+    for task in tasks:
+        if task.kind == "ranking":
+            why[task.name] = "ranks candidates"
+        elif folder.model.spec.san_of(task):
+            why[task.name] = "has a SAN head"
+    if why:
+        said = "; ".join(f"{name} {reason}" for name, reason in why.items())
+        rest = " ".join(f"--task {task.name}" for task in tasks if task.name not in why)
+        leave = f"leave out what is not: {rest}; or " if rest else ""
+        raise UserError(f"only classes and scores of linear heads are plain classifiers ({said}) → {leave}{instead}")
+
+
+def write_classifier(folder: ModelFolder, task: Task, target: Path) -> None:
+    """Write one task as a sequence classifier with its tokeniser."""
+    scores = task.kind == "regression"
+    # One that is read anew: the model's own names an attention function that is only there in this process.
+    config = load_config(str(folder.path), str(folder.path))
+    labels = ("score",) if scores else task.labels
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: number for number, label in enumerate(labels)}
+    config.problem_type = "regression" if scores else "single_label_classification"
+    link = folder.model.spec.regression
+    setattr(
+        config,
+        KEY,
+        {
+            "task": task.to_dict(),
+            "max_length": folder.max_lengths[task.name],
+            "regression": "raw" if link == "unit" else link,  # a line can be part of the weights
+        },
+    )
+    network: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
+    network.load_state_dict(_weights(folder, task, network))
+    network.eval().save_pretrained(target)
+    tokenizer = copy.deepcopy(folder.tokenizer)
+    tokenizer.model_max_length = folder.max_lengths[task.name]
+    typed = ["token_type_ids"] if getattr(folder.model.encoder, "typed", False) else []
+    # Some tokenisers would not give types by themselves. What they are not said to be made with is not saved.
+    tokenizer.model_input_names = ["input_ids", *typed, "attention_mask"]
+    tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
+    tokenizer.save_pretrained(target)
+
+
+def _weights(folder: ModelFolder, task: Task, network: PreTrainedModel) -> dict[str, Tensor]:
+    """Return a task's weights under the names that the classifier has for them."""
+    model = folder.model
+    head = model.heads.tasks[model.tasks.index(task)]
+    assert isinstance(head, Head)
+    named = network.state_dict()
+    weights = {f"{network.base_model_prefix}.{key}": value for key, value in model.encoder.network.state_dict().items()}
+    for layer, names in ((head.dense, _DENSE), (head.out, _OUT)):
+        if layer is not None:
+            (name,) = [name for name in names if f"{name}.weight" in named]
+            weights |= {f"{name}.{key}": value for key, value in layer.state_dict().items()}
+    if task.kind == "regression" and model.spec.regression == "unit" and task.range is not None:
+        (name,) = [name for name in _OUT if f"{name}.weight" in named]
+        low, high = task.range
+        weights[f"{name}.weight"] = weights[f"{name}.weight"] * (high - low)
+        weights[f"{name}.bias"] = weights[f"{name}.bias"] * (high - low) + low
+    return weights
+
+
+def score_link(folder: ModelFolder, task: Task) -> str:
+    """Say how a score comes from what the classifier gives, where that is not the score itself."""
+    if task.kind != "regression" or folder.model.spec.regression != "sigmoid" or task.range is None:
+        return ""
+    low, high = task.range
+    return (
+        'With `function_to_apply="sigmoid"`, `pipeline` gives a share x of the scale; '
+        f"the score is {low:g} + {high - low:g} · x."
+    )
+
+
+# Loading --------------------------------------------------------------------------------------------------------------
+
+
+def facts_of(folder: Path) -> Mapping[str, Any] | None:
+    """Return what an exported classifier tells of its task; None where a folder is none."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(KEY)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class ClassifierModel(Answerer):
+    """An exported classifier, ready to answer its task."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        facts = facts_of(folder)
+        assert facts is not None
+        try:
+            task = Task.from_dict(facts["task"])
+            self.max_length, regression = int(facts["max_length"]), HeadsSpec(regression=facts["regression"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{folder / 'config.json'}: broken: {type(error).__name__}: {error}") from None
+        self.tasks = (task,)
+        tokenizer = load_tokenizer(str(folder), str(folder))
+        try:
+            network = AutoModelForSequenceClassification.from_pretrained(
+                folder, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UserError(f"{folder} cannot be loaded: {str(error).strip().splitlines()[0]}") from None
+        self.model = Classifier(network, tokenizer).to(device).eval()
+        self.model.spec = regression
+        self.encode = TextEncoder(tokenizer)
+
+    def logits(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task], batch: int = 64
+    ) -> dict[str, Predictions]:
+        """Return the logits of its task for texts, or for pairs of them."""
+        rows = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
+        return predict_all(self.model, self.encode(rows, self.max_length), tasks, batch)

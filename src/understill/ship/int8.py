@@ -1,0 +1,58 @@
+"""int8: an exported graph with weights of one byte each, and what that costs on dev sets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from understill.errors import UserError
+from understill.runtime.onnx import GRAPH
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A dev set's first metric before and after rounding, as fractions of 1."""
+
+    place: str
+    metric: str
+    before: float
+    after: float
+
+    @property
+    def loss(self) -> float:
+        """The points out of 100 that are lost; of an error, which has no such scale, what it grew by."""
+        return self.after - self.before if self.metric == "mse" else 100 * (self.before - self.after)
+
+
+def round_weights(folder: Path) -> None:
+    """Exchange the graph of an exported folder for one with int8 weights; activations are rounded as they come."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    graph, rounded = folder / GRAPH, folder / f"{GRAPH}.int8"
+    with _quiet():
+        quantize_dynamic(graph, rounded, weight_type=QuantType.QInt8, per_channel=True)
+    rounded.replace(graph)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the root logger, which the quantiser writes its advice to, to errors."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+
+
+def refuse_loss(found: Sequence[Rounded], limit: float) -> None:
+    """Refuse rounded weights that lose more than so many points on any dev set."""
+    bad = [each for each in found if each.loss > limit]
+    if bad:
+        said = "; ".join(f"{each.place} {each.metric} {each.before:.4f} → {each.after:.4f}" for each in bad)
+        fix = f"allow it with --limit {max(each.loss for each in bad) + 0.1:.1f}, or write --to onnx"
+        raise UserError(f"int8 loses more than {limit:g} points: {said} → {fix}")

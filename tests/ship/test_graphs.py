@@ -1,0 +1,157 @@
+"""Every kind of student leaves as one ONNX graph, and the light runtime says of it what the model says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kinds import BEST, KINDS, SECOND, TASKS, TEXTS, save_kind
+from understill.errors import UserError
+from understill.evaluate.predictor import Predictor
+from understill.loading import load
+from understill.models.folder import find_model, load_model
+from understill.runtime.onnx import OnnxModel
+from understill.ship import onnx as shipping
+from understill.ship.onnx import write_onnx
+from understill.tasks import Task
+
+pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+pytest.importorskip("onnxscript", reason="needs onnxscript")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, OnnxModel]:
+    """A model of each kind, and its export."""
+    network, heads = KINDS[request.param]
+    root = tmp_path_factory.mktemp(request.param)
+    predictor = Predictor(load_model(save_kind(root / "model", network, **heads)))
+    (root / "onnx").mkdir()
+    write_onnx(predictor.folder, predictor.tasks, root / "onnx")
+    return predictor, OnnxModel(root / "onnx", threads=1)
+
+
+def test_the_export_says_what_the_model_says(both: tuple[Predictor, OnnxModel]) -> None:
+    predictor, export = both
+    told_apart = 0
+    for pair in (False, True):
+        tasks, pairs = predictor.choose(None, pair), SECOND if pair else None
+        want, found = predictor.logits(TEXTS, pairs, tasks), export.logits(TEXTS, pairs, tasks)
+        assert list(want) == list(found)
+        for name, predictions in want.items():
+            np.testing.assert_allclose(found[name].logits, predictions.logits, rtol=0, atol=1e-4)
+            assert found[name].task == predictions.task
+            told_apart += np.ptp(predictions.logits, axis=0).max() > 0.05
+    assert told_apart >= 5, "rows are told apart"
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_rows_may_come_in_any_number_and_order(both: tuple[Predictor, OnnxModel], batch: int) -> None:
+    _, export = both
+    tasks = export.choose(None, True)
+    want = export.logits(TEXTS, SECOND, tasks)
+    export.batch = batch
+    found = export.logits(TEXTS[::-1], SECOND[::-1], tasks)
+    for name in want:
+        np.testing.assert_allclose(found[name].logits[::-1], want[name].logits, rtol=0, atol=1e-4)
+
+
+def test_answers_are_those_of_the_model(both: tuple[Predictor, OnnxModel]) -> None:
+    predictor, export = both
+    for pairs in (None, SECOND):
+        want, found = predictor.predict(TEXTS, pairs), export.predict(TEXTS, pairs)
+        for name, answers in want.items():
+            assert [answer.label for answer in found[name]] == [answer.label for answer in answers]
+            for one, other in zip(found[name], answers, strict=True):
+                assert one.score == pytest.approx(other.score, abs=1e-4)
+                assert one.probabilities == (other.probabilities and pytest.approx(other.probabilities, abs=1e-4))
+
+
+def test_no_texts_get_no_answers(both: tuple[Predictor, OnnxModel]) -> None:
+    predictor, export = both
+    assert export.predict([]) == predictor.predict([])
+
+
+def test_the_graph_is_one_for_all_tasks_and_asks_for_tokens_alone(both: tuple[Predictor, OnnxModel]) -> None:
+    _, export = both
+    assert [each.name for each in export.session.get_outputs()] == [f"logits_{task.name}" for task in TASKS]
+    assert set(export.asks) <= {"ids", "lengths", "second"}
+    assert sorted(path.name for path in export.folder.iterdir()) == ["model.onnx", "tokenizer.json", "understill.json"]
+
+
+def test_some_tasks_alone_can_leave(tmp_path: Path) -> None:
+    predictor = Predictor(load_model(save_kind(tmp_path / "model", "bert")))
+    (tmp_path / "onnx").mkdir()
+    write_onnx(predictor.folder, [BEST], tmp_path / "onnx")
+    export = load(tmp_path / "onnx")
+    assert export.tasks == (BEST,)
+    want = predictor.logits(TEXTS, SECOND, [BEST])["best"].logits
+    np.testing.assert_allclose(export.logits(TEXTS, SECOND, [BEST])["best"].logits, want, rtol=0, atol=1e-4)
+    with pytest.raises(UserError, match="no task that reads one text"):
+        export.predict(["good"])
+
+
+def test_tasks_may_have_the_names_of_inputs(tmp_path: Path) -> None:
+    named = tuple(Task(name, "classification", ("text",), "label", labels=("a", "b")) for name in ("ids", "lengths"))
+    predictor = Predictor(load_model(save_kind(tmp_path / "model", "static", named)))
+    (tmp_path / "onnx").mkdir()
+    write_onnx(predictor.folder, named, tmp_path / "onnx")
+    found, want = (model.predict(["good", "bad"])["ids"] for model in (load(tmp_path / "onnx"), predictor))
+    assert [answer.label for answer in found] == [answer.label for answer in want]
+
+
+def test_an_export_is_no_model_to_train_or_score(both: tuple[Predictor, OnnxModel]) -> None:
+    _, export = both
+    with pytest.raises(UserError, match=r"is an ONNX export, which answers .* → name the model that it was made of"):
+        find_model(export.folder)
+
+
+def test_missing_libraries_are_named_with_the_line_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r'onnx, onnxruntime and onnxscript → pip install "understill\[onnx\]"'):
+        shipping.need_libraries()
+
+
+# Folders that are not whole -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def export_folder(tmp_path: Path) -> Path:
+    predictor = Predictor(load_model(save_kind(tmp_path / "model", "static")))
+    (tmp_path / "onnx").mkdir()
+    write_onnx(predictor.folder, predictor.tasks, tmp_path / "onnx")
+    return tmp_path / "onnx"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("understill.json", "{", r"understill.json: broken"),
+        ("understill.json", "[]", r"understill.json: broken"),
+        ("understill.json", '{"format": 99}', "format 99 is not known"),
+        ("model.onnx", "no graph", r"model.onnx cannot be read"),
+        ("tokenizer.json", "{}", r"tokenizer.json cannot be read"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(export_folder: Path, name: str, content: str, said: str) -> None:
+    (export_folder / name).write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=said) as error:
+        load(export_folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_manifest_without_a_fact_is_broken(export_folder: Path) -> None:
+    path = export_folder / "understill.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    del facts["max_lengths"]
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    with pytest.raises(UserError, match="broken: KeyError: 'max_lengths'"):
+        load(export_folder)
+
+
+def test_an_export_runs_on_the_cpu(export_folder: Path) -> None:
+    assert load(export_folder, "auto").predict(["good"]) == load(export_folder).predict(["good"])
+    with pytest.raises(UserError, match="runs on the CPU → leave out the device cuda"):
+        load(export_folder, "cuda")

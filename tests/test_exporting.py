@@ -1,0 +1,233 @@
+"""From a run folder to folders that other programs run: checked on dev rows, described, and whole or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from understill import pipeline
+from understill.cli import main
+from understill.errors import UserError
+from understill.loading import load
+from understill.pipeline import exporting
+from understill.recipe import Recipe
+from understill.runtime.answers import Answerer, Predictions
+
+pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+
+TEXTS = ["The parcel never came.", "I was charged twice.", "All good, thank you"]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, Recipe]:
+    """A run of a model with classes, scores, pairs and a ranking."""
+    from understill.recipe import make_recipe
+
+    values: dict[str, Any] = {
+        "name": "tiny",
+        "data": {"demo": {"rows": 64}},
+        "tasks": ["mood", "follows", "similar", "answer"],
+        "encoder": {"name": str(tiny), "max_length": 32},
+        "training": {"steps": 6, "batch": 8, "lr": 1e-3, "evaluate": "3 steps"},
+        "output": {"folder": str(tmp_path_factory.mktemp("exports") / "runs")},
+        "machine": {"device": "cpu", "threads": 1},
+    }
+    recipe = make_recipe(values)
+    return pipeline.run(recipe).folder, recipe
+
+
+def ask(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Run the program; return its exit code and what it said."""
+    try:
+        main(argv)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    else:
+        code = 0
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_a_run_leaves_as_onnx_and_answers_alike(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = run_folder
+    out = tmp_path / "shipped"
+    code, said, _ = ask(["export", str(run), "--to", "onnx", "--out", str(out)], capsys)
+    assert code == 0
+    assert f"wrote {out}" in said
+    assert sorted(path.name for path in out.iterdir()) == [
+        "README.md",
+        "model.onnx",
+        "recipe.yaml",
+        "tokenizer.json",
+        "understill.json",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["shipped"], "nothing else is left"
+    told = [ask(["predict", str(place), "--text", TEXTS[0], "--task", "mood"], capsys) for place in (out, run)]
+    assert told[0] == told[1]
+    one, other = load(out), load(run)
+    for name, answers in other.predict(TEXTS, TEXTS[::-1]).items():
+        for mine, theirs in zip(one.predict(TEXTS, TEXTS[::-1])[name], answers, strict=True):
+            assert mine.label == theirs.label
+            assert mine.score == pytest.approx(theirs.score, abs=1e-4)
+
+
+def test_files_are_answered_by_an_export_too(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, recipe = run_folder
+    pipeline.export(run, recipe, "onnx", out=tmp_path / "onnx")
+    (tmp_path / "in.csv").write_text("text\n" + "\n".join(f'"{text}"' for text in TEXTS) + "\n", encoding="utf-8")
+    asked = ["--file", str(tmp_path / "in.csv"), "--columns", "text", "--task", "mood"]
+    for name, place in (("a", tmp_path / "onnx"), ("b", run)):
+        code, _, said = ask(["predict", str(place), *asked, "--out", str(tmp_path / f"{name}.csv")], capsys)
+        assert code == 0, said
+    labels = [
+        [line.split(",")[-2] for line in (tmp_path / f"{name}.csv").read_text().splitlines()] for name in ("a", "b")
+    ]
+    assert labels[0] == labels[1]
+
+
+def test_the_card_tells_data_method_scores_size_speed_and_limits(
+    run_folder: tuple[Path, Recipe], tmp_path: Path
+) -> None:
+    run, recipe = run_folder
+    made = pipeline.export(run, recipe, "int8", out=tmp_path / "int8", limit=100)
+    card = (tmp_path / "int8" / "README.md").read_text(encoding="utf-8")
+    for title in ("Use", "Data", "Method", "Scores", "Size and speed", "Limits"):
+        assert f"## {title}\n" in card
+    scores = load_scores(card)
+    assert set(scores) == {"mood/dev", "follows/dev", "similar/dev", "answer/dev"}
+    for place, (value, low, high) in scores.items():
+        assert low <= value <= high, place
+    after = {each.place: each.after for each in made.rounded}
+    assert {place: value for place, (value, _, _) in scores.items()} == pytest.approx(after, abs=1e-4)
+    assert "MB on disk" in card and "texts beside it" in card and "train 64" in card
+
+
+def load_scores(card: str) -> dict[str, tuple[float, float, float]]:
+    """Read the table of scores with intervals."""
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in card.splitlines()
+        if " to " in line and "/dev" in line
+    ]
+    return {row[0]: (float(row[3]), *(float(end) for end in row[4].split(" to "))) for row in rows}  # type: ignore[misc]
+
+
+def test_int8_is_smaller_and_its_scores_before_are_those_of_evaluate(
+    run_folder: tuple[Path, Recipe], tmp_path: Path
+) -> None:
+    run, recipe = run_folder
+    made = pipeline.export(run, recipe, "int8", out=tmp_path / "int8", limit=100)
+    pipeline.export(run, recipe, "onnx", out=tmp_path / "onnx")
+    sizes = [(tmp_path / name / "model.onnx").stat().st_size for name in ("int8", "onnx")]
+    assert sizes[0] < sizes[1]
+    scores, tasks = pipeline.evaluate(pipeline.find_model(run), recipe)
+    for each in made.rounded:
+        assert each.before == pytest.approx(scores[each.place][tasks[each.place.split("/")[0]].metrics[0]])
+    export, model = load(tmp_path / "int8"), load(run)
+    apart = [each.logits(TEXTS, None, each.choose(["mood"], False))["mood"].logits for each in (export, model)]
+    assert 0 < np.abs(apart[0] - apart[1]).max() < 0.5
+
+
+def test_a_loss_above_the_limit_is_refused_and_nothing_is_left(
+    run_folder: tuple[Path, Recipe],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, _ = run_folder
+    real = exporting.Shipment._ask
+
+    def worse(self: Any, model: Answerer, who: str, rows: Any) -> Predictions:
+        found = real(self, model, who, rows)
+        return Predictions(found.task, -found.logits) if who == "int8" else found
+
+    monkeypatch.setattr(exporting.Shipment, "_ask", worse)
+    code, _, said = ask(["export", str(run), "--to", "int8", "--out", str(tmp_path / "int8")], capsys)
+    assert code == 2
+    assert "int8 loses more than 1 points" in said and "--limit" in said and "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_that_says_something_else_is_refused_and_nothing_is_left(
+    run_folder: tuple[Path, Recipe],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, _ = run_folder
+    real = exporting.OnnxModel.logits
+
+    def off(self: Any, *given: Any) -> dict[str, Predictions]:
+        found = real(self, *given)
+        return {name: Predictions(each.task, each.logits + np.float32(0.01)) for name, each in found.items()}
+
+    monkeypatch.setattr(exporting.OnnxModel, "logits", off)
+    code, _, said = ask(["export", str(run), "--to", "onnx", "--out", str(tmp_path / "onnx")], capsys)
+    assert code == 2
+    assert "does not say what the model says" in said and "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_classifiers_lie_in_the_run_folder_one_per_task(run_folder: tuple[Path, Recipe]) -> None:
+    run, recipe = run_folder
+    made = pipeline.export(run, recipe, "huggingface", tasks=["mood", "similar"])
+    assert made.folder == run / "export" / "huggingface"
+    assert made.parts == (made.folder / "mood", made.folder / "similar")
+    assert all(each.worst <= 1e-4 for each in made.parity)
+    mood, similar = (part.joinpath("README.md").read_text(encoding="utf-8") for part in made.parts)
+    assert "pipeline_tag: text-classification" in mood and "text_pair" not in mood
+    assert "text_pair" in similar and 'function_to_apply="sigmoid"' in similar
+    with pytest.raises(UserError, match=r"is there already → choose another folder with --out, or remove it"):
+        pipeline.export(run, recipe, "huggingface", tasks=["mood"])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--to", "onxn"], '--to "onxn": write huggingface, onnx or int8'),
+        (["--to", "onnx", "--task", "moood"], 'no task "moood"; did you mean "mood"?'),
+        (["--to", "huggingface"], "answer ranks candidates) → leave out what is not: --task mood"),
+        (["--to", "onnx", "--recipe", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    run_folder: tuple[Path, Recipe], more: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run, _ = run_folder
+    code, _, told = ask(["export", str(run), *more, "--out", str(tmp_path / "out")], capsys)
+    assert code == 2
+    assert said in told and "Traceback" not in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_there_is_left_alone(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = run_folder
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear", encoding="utf-8")
+    code, _, said = ask(["export", str(run), "--to", "onnx", "--out", str(tmp_path / "mine")], capsys)
+    assert (code, (tmp_path / "mine" / "letter.txt").read_text(encoding="utf-8")) == (2, "dear")
+    assert "is there already" in said
+
+
+def test_a_model_folder_stays_as_it_is(run_folder: tuple[Path, Recipe], capsys: pytest.CaptureFixture[str]) -> None:
+    folder = pipeline.find_model(run_folder[0])
+    code, _, said = ask(["export", str(folder), "--to", "onnx"], capsys)
+    assert code == 2 and "say where to write with --out" in said
+
+
+def test_a_task_without_dev_rows_cannot_be_checked(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, make_tiny: Callable[..., Recipe]
+) -> None:
+    run, _ = run_folder
+    with pytest.raises(UserError, match="no dev rows of mood to check the export with"):
+        pipeline.export(run, make_tiny(tasks=["similar"]), "onnx", tasks=["mood"], out=tmp_path / "onnx")

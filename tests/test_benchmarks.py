@@ -131,11 +131,10 @@ def test_efficiency_needs_no_pretrained_weights(bench: Any, tmp_path: Path) -> N
 
 
 def test_the_report_of_a_large_dev_set_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    path = Path(importlib.import_module("understill").__file__ or "").parents[1]
-    monkeypatch.setenv("PYTHONPATH", str(path))
-    importlib.import_module("report").main(["--small"])
-    told = capfd.readouterr().out
+    benchmark = importlib.import_module("report")
+    benchmark.report(benchmark.make_run(tmp_path, None, 400))
+    told = capsys.readouterr().out
     assert "of one core), " in told and "peak memory: " in told

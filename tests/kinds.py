@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from conftest import WORDS, save_tiny
 from helpers import liven
+from tiny import WORDS, save_tiny
 from understill.data.vocabulary import word_tokenizer
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import save_model

@@ -32,6 +32,7 @@ VERBS = (
     "compare",
     "report",
     "submit",
+    "export",
     "predict",
     "data",
     "runs",

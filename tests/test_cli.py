@@ -617,7 +617,9 @@ def test_two_processes_with_the_same_recipe_give_one_model(at: Desk, tmp_path: P
     assert lines.count("training multi") == 1
     assert lines.count("already trained: multi") == 1
     (model,) = (tmp_path / "out" / "artifacts").glob("model-*/done.json")
-    assert [told.out.splitlines()[-1] for told in both] == [f"run folder: {tmp_path / 'out' / 'my-tasks'}"] * 2
+    folder = tmp_path / "out" / "my-tasks"
+    ends = [f"run folder: {folder}", f"report: {folder / 'report.html'}"]
+    assert [told.out.splitlines()[-2:] for told in both] == [ends] * 2
     first, second = (told.out for told in both)
     assert first == second
     assert not list(model.parent.glob("work")) and not list((tmp_path / "out" / "cache").glob(".*"))

@@ -141,3 +141,5 @@ def test_seeds_share_the_answers_of_teachers_that_they_share(made: Callable[...,
     assert len({run.answers for run in shared}) == 1 and len({run.answers for run in own}) == 2
     kept = [sorted(path.name for path in runs[0].folder.glob("teachers/*")) for runs in (shared, own)]
     assert kept == [["0"], ["0", "1"]]
+    pipeline.run(made("own", tasks=["mood"], teachers=[{"tasks": "each"}], student=student))
+    assert [path.name for path in own[0].folder.glob("teachers/*")] == ["0"], "those of an earlier run are gone"

@@ -112,7 +112,6 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
     """Write down what came out."""
     folder = study.recipe.output.path / study.recipe.name
     rest, runs = iter(trained), []
-    shutil.rmtree(folder / ANSWERS, ignore_errors=True)
     known: dict[Any, _Taught] = {}
     guesses = {id(plan.loaded): plan for _, plan in study.cells}  # runs share their data where it is the same
     majority = {data: majority_scores(plan) for data, plan in guesses.items()}
@@ -124,6 +123,9 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
         guess = majority[id(plan.loaded)]
         runs.append(Run(place, models, guess, teachers, members, tasks, _aid(plan), cell, answers))
     _clear(folder / CELLS, {each.folder.name for each in runs[1:]})
+    # Those of an earlier run under this name; another process with this recipe writes the same ones.
+    for old in set((folder / ANSWERS).glob("*")) - {each.answers for each in runs}:
+        shutil.rmtree(old, ignore_errors=True)
     for each in runs:
         (each.folder / "models").mkdir(parents=True, exist_ok=True)
         _point_at_models(each.folder, each.models)

@@ -28,6 +28,7 @@ def made_up(task: Task, rows: int, models: int, rng: np.random.Generator) -> tup
 def main(arguments: list[str] | None = None) -> None:
     """Print the seconds of each metric, for two models and for two of three seeds each."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--small", action="store_true", help="as it is: the size of MNLI's dev set is small enough")
     options.add_argument("--rows", type=int, default=9815)
     options.add_argument("--resamples", type=int, default=10_000)
     asked = options.parse_args(arguments)

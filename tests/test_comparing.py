@@ -232,6 +232,16 @@ def test_real_runs_and_models_are_compared_on_the_terminal(
     assert all(word in out for word in ("paired bootstrap", "McNemar", "Holm"))
 
 
+def test_what_so_few_seeds_cannot_show_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weak = run_of(tmp_path, "weak", [0.7, 0.71, 0.69])
+    strong = run_of(tmp_path, "strong", [0.85, 0.84, 0.86], first=9)
+    for names, said in (((weak, strong), True), ((weak, run_of(tmp_path, "one", [0.8])), False)):
+        with pytest.raises(SystemExit):
+            cli.main(["compare", *names])
+        told = " ".join(capsys.readouterr().out.split())
+        assert ("with 3 and 3 seeds no p of Mann and Whitney can be below 0.1, whatever the difference" in told) == said
+
+
 def test_a_mistake_in_the_names_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])

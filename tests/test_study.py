@@ -326,6 +326,15 @@ def test_a_variant_that_is_the_recipe_itself_is_refused() -> None:
     ]
 
 
+def test_a_strange_key_of_a_variant_is_told_where_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(f"{yaml.safe_dump(BASE)}student: {{}}\nablations:\n  a: {{student.distill.anneal: 1}}\n")
+    with pytest.raises(RecipeError) as error:
+        load_recipe(file)
+    (problem,) = error.value.problems
+    assert problem.place == f"line {len(file.read_text().splitlines())}"
+
+
 def test_what_only_a_variant_makes_wrong_names_the_variant() -> None:
     assert problems(training={"micro_batch": 8}, ablations={"small": {"training.batch": 4}}) == [
         "recipe: with small: training.micro_batch: 8 rows are more than the batch has → at most 4"

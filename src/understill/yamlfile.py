@@ -93,15 +93,18 @@ class Places:
     def of(self, path: tuple[Any, ...]) -> str:
         """Return the place of a value, or of the nearest part of the file around it."""
         names = tuple(str(part) for part in path)
+        if names not in self._overrides and names not in self._lines:
+            # A key that was only given elsewhere, with others below it.
+            for known, place in self._overrides.items():
+                if names and known[: len(names)] == names:
+                    return place
         for end in range(len(names), 0, -1):
             part = names[:end]
             if part in self._overrides:
                 return self._overrides[part]
             if part in self._lines:
                 return f"line {self._lines[part]}"
-        # A key that only the command line has, with others below it.
-        below = (place for known, place in self._overrides.items() if names and known[: len(names)] == names)
-        return next(below, self.file)
+        return self.file
 
 
 def read_yaml(path: Path) -> tuple[Any, Places]:

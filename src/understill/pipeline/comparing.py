@@ -63,9 +63,14 @@ class Compared:
         return 1 if better != (self.metric == "mse") else -1
 
     @property
+    def seeds(self) -> tuple[int, int]:
+        """How many models each side has."""
+        return len(self.first.values), len(self.second.values)
+
+    @property
     def several(self) -> bool:
         """Whether both sides have several seeds, so that something is known of what others would give."""
-        return not self.mixed and min(len(self.first.values), len(self.second.values)) > 1
+        return not self.mixed and min(self.seeds) > 1
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def test_brier_and_log_loss_are_those_of_scikit_learn(rows: list[tuple[float, ..
         reference.brier_score_loss(gold, chances, labels=[0, 1, 2], scale_by_half=False)
     )
     assert sum(each.rows for each in found.curve) == found.rows == len(rows)
-    right = logits.argmax(axis=1) == gold  # chances may tie where logits do not
+    right = logits.argmax(axis=1) == gold
     assert sum(each.rows * each.accuracy for each in found.curve) == pytest.approx(right.sum())
     assert 0 <= found.error <= found.largest_gap <= 1
     # Coarser bins can only let gaps of both signs cancel.

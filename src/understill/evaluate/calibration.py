@@ -49,9 +49,11 @@ def calibration(gold: Array, logits: ArrayLike, bins: int = BINS) -> Calibration
     if not known.any():
         return None
     right_class = gold[known].astype(np.int64)
-    logs = np.asarray(log_softmax(np.asarray(logits, dtype=np.float64)[known], axis=1))
+    values = np.asarray(logits, dtype=np.float64)[known]
+    logs = np.asarray(log_softmax(values, axis=1))
     chances = np.exp(logs)
-    confidence, right = chances.max(axis=1), chances.argmax(axis=1) == right_class
+    # Answers go by logits, which may differ where their probabilities are the same number.
+    confidence, right = chances.max(axis=1), values.argmax(axis=1) == right_class
     curve = reliability(confidence, right, np.linspace(0, 1, bins + 1))
     by_mass = reliability(confidence, right, _even_edges(confidence, bins))
     rows = np.arange(len(right_class))

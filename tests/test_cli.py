@@ -23,7 +23,21 @@ from understill import cli, pipeline
 from understill.events import Waiting
 from understill.tasks import GLUE
 
-VERBS = ("init", "check", "run", "teach", "evaluate", "compare", "submit", "predict", "data", "runs", "clean", "assets")
+VERBS = (
+    "init",
+    "check",
+    "run",
+    "teach",
+    "evaluate",
+    "compare",
+    "submit",
+    "predict",
+    "export",
+    "data",
+    "runs",
+    "clean",
+    "assets",
+)
 HEAVY = {"torch", "transformers", "pyarrow", "numpy", "pydantic", "sklearn", "scipy", "accelerate", "datasets"}
 
 

@@ -293,7 +293,8 @@ def show_export(made: Exported) -> None:
     out.print(table)
     for part in made.parts:
         say(f"wrote {part}")
-    say(f'ask it: understill predict {made.parts[0]} --text "…"')
+    second = ' --second "…"' if made.pair else ""
+    say(f'ask it: understill predict {made.parts[0]} --text "…"{second}')
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

@@ -48,11 +48,13 @@ def test_the_export_says_what_the_model_says(both: tuple[Predictor, OnnxModel]) 
 
 
 @pytest.mark.parametrize("batch", [1, 3, 100])
-def test_rows_may_come_in_any_number_and_order(both: tuple[Predictor, OnnxModel], batch: int) -> None:
+def test_rows_may_come_in_any_number_and_order(
+    both: tuple[Predictor, OnnxModel], batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, export = both
     tasks = export.choose(None, True)
     want = export.logits(TEXTS, SECOND, tasks)
-    export.batch = batch
+    monkeypatch.setattr(export, "batch", batch)
     found = export.logits(TEXTS[::-1], SECOND[::-1], tasks)
     for name in want:
         np.testing.assert_allclose(found[name].logits[::-1], want[name].logits, rtol=0, atol=1e-4)

@@ -51,6 +51,7 @@ class Exported:
 
     folder: Path
     parts: tuple[Path, ...]
+    pair: bool  # whether all tasks of the first read two texts
     parity: tuple[Parity, ...]
     rounded: tuple[Rounded, ...]
 
@@ -116,7 +117,8 @@ def export(
     finally:
         shutil.rmtree(building, ignore_errors=True)
     parts = tuple(target / place.relative_to(building) for place in places)
-    return Exported(target, parts, tuple(shipment.parity), tuple(shipment.rounded))
+    pair = all(task.pair for task in groups[0])
+    return Exported(target, parts, pair, tuple(shipment.parity), tuple(shipment.rounded))
 
 
 def _target(path: Path, to: str, out: Path | None) -> Path:
@@ -247,7 +249,7 @@ class Shipment:
             scores=[found for each in sets if (found := _dev_score(each, said[each.place]))],
             parity=parity,
             bytes=sum(path.stat().st_size for path in place.iterdir()),
-            parameters=sum(weight.numel() for weight in folder.model.parameters()),
+            parameters=_count(folder, tasks),
             latency=latency,
             rate=rate,
             machine=f"{len(os.sched_getaffinity(0))} CPU cores",
@@ -283,13 +285,20 @@ def _rounded(rows: DevSet, before: Predictions, after: Predictions) -> Rounded |
     return Rounded(rows.place, metric, one[metric], other[metric]) if one else None
 
 
+def _count(folder: ModelFolder, tasks: Sequence[Task]) -> int:
+    """Count the parameters of the encoder and of these tasks' heads."""
+    model = folder.model
+    parts = [model.encoder, *(model.heads.tasks[model.tasks.index(task)] for task in tasks)]
+    return sum(weight.numel() for part in parts for weight in part.parameters())
+
+
 def _network(folder: ModelFolder) -> str:
     """Say in a few words what kind of network it is."""
-    encoder, count = folder.model.encoder, sum(weight.numel() for weight in folder.model.parameters())
+    encoder = folder.model.encoder
     if isinstance(encoder, WordEncoder):
-        return f"A {encoder.config.network} network over words of {count:,} parameters"
+        return f"A {encoder.config.network} network over words"
     layers = getattr(encoder.config, "num_hidden_layers", 0)
-    return f"A {encoder.config.model_type} encoder of {layers} layers, {encoder.width} wide, {count:,} parameters"
+    return f"A {encoder.config.model_type} encoder of {layers} layers, {encoder.width} wide"
 
 
 def _method(recipe: Recipe, name: str) -> str:

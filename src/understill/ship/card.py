@@ -54,9 +54,9 @@ def as_markdown(card: Card) -> str:
 def _head(card: Card) -> str:
     front = "library_name: transformers\npipeline_tag: text-classification\n" if card.to == "huggingface" else ""
     tags = f"---\n{front}tags: [understill, text-classification]\n---\n\n"
-    forms = {"huggingface": "Hugging Face sequence classifier", "onnx": "ONNX graph", "int8": "ONNX graph in int8"}
+    forms = {"huggingface": "a Hugging Face classifier", "onnx": "an ONNX graph", "int8": "an ONNX graph in int8"}
     names = ", ".join(task.name for task in card.tasks)
-    return f"{tags}# {card.name}\n\n{card.network}, for {names}, as a {forms[card.to]}. Exported by understill."
+    return f"{tags}# {card.name}\n\n{card.network}, for {names}, as {forms[card.to]}. Exported by understill."
 
 
 def _use(card: Card) -> str:

@@ -13,13 +13,14 @@ from report_cases import EVIL, STUDENT
 
 from browser import CHROMIUM, Browser
 from understill import cli, pipeline
-from understill.recipe import Recipe
+from understill.recipe import Recipe, load_recipe
 from understill.report import write_report
 from understill.report.facts import Facts
 from understill.report.html import to_html
 from understill.report.markdown import to_markdown
 from understill.report.sections import sections
 
+ROOT = Path(__file__).parents[2]
 VOID = {"meta", "link", "input", "br"}
 EACH = {"teachers": [{"tasks": "each"}], "student": STUDENT}
 FACTORS = {
@@ -218,3 +219,19 @@ def test_a_browser_shows_all_of_it_and_asks_for_nothing(taught: pipeline.Run, re
         browser.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
         assert browser.run("document.documentElement.scrollWidth") <= 360
         assert browser.errors == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+def test_the_report_of_the_demo_opens_in_a_browser(deep: Path, tmp_path: Path) -> None:
+    small = [f"encoder.name={deep}", f"output.folder={tmp_path / 'runs'}", "data.demo=40", "targets.weak=keep"]
+    quick = ["training.steps=3", "teachers.0.training.steps=3", "machine.device=cpu", "machine.threads=1"]
+    recipe = load_recipe(ROOT / "recipes" / "quickstart.yaml", (*small, *quick))
+    file = write_report(pipeline.run(recipe).folder, recipe)
+    with Browser() as browser:
+        browser.open(file)
+        assert browser.errors == [] and browser.requests == [file.resolve().as_uri()]
+        figures = "document.querySelectorAll('figure').length"
+        drawn = "[...document.querySelectorAll('figure .draw > svg')].filter(each => each.clientHeight > 90).length"
+        assert browser.run(figures) == browser.run(drawn) > 8
+        titles = browser.run("[...document.querySelectorAll('h2')].map(each => each.textContent).join('|')").split("|")
+        assert {"Scores", "Score against time and size", "Where student and teachers differ"} <= set(titles)

@@ -70,8 +70,8 @@ def write_onnx(folder: ModelFolder, tasks: Sequence[Task], target: Path) -> None
 def write_graph(model: MultiTaskModel, tasks: Sequence[Task], path: Path) -> None:
     """Write a model as a graph for rows of any number and length.
 
-    By torch's older exporter: of an LSTM the newer one writes every step out, for one length, and for the others it
-    takes some twenty times as long and says the same.
+    By torch's older exporter: of an LSTM the newer one writes every step out, for one length, and of the encoders that
+    were tried it took some twenty times as long.
     """
     axes = {"ids": {0: "rows", 1: "length"}, **{name: {0: "rows"} for name in INPUTS[1:]}}
     names = [output_name(task.name) for task in tasks]

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinds import BEST, KINDS, SECOND, TASKS, TEXTS, save_kind
+from kinds import ALIKE, BEST, FOLLOWS, KINDS, SECOND, TASKS, TEXTS, save_kind
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
 from understill.loading import load
+from understill.models.encoder import HEAD_SHAPES
 from understill.models.folder import find_model, load_model
 from understill.runtime.onnx import OnnxModel
 from understill.ship import onnx as shipping
@@ -81,6 +82,16 @@ def test_the_graph_is_one_for_all_tasks_and_asks_for_tokens_alone(both: tuple[Pr
     assert [each.name for each in export.session.get_outputs()] == [f"logits_{task.name}" for task in TASKS]
     assert set(export.asks) <= {"ids", "lengths", "second"}
     assert sorted(path.name for path in export.folder.iterdir()) == ["model.onnx", "tokenizer.json", "understill.json"]
+
+
+@pytest.mark.parametrize("network", sorted(set(HEAD_SHAPES) - {"bert", "roberta"}))
+def test_every_architecture_whose_heads_are_known_leaves_as_a_graph(network: str, tmp_path: Path) -> None:
+    predictor = Predictor(load_model(save_kind(tmp_path / "model", network, (FOLLOWS, ALIKE))))
+    (tmp_path / "onnx").mkdir()
+    write_onnx(predictor.folder, predictor.tasks, tmp_path / "onnx")
+    found, want = (model.logits(TEXTS, SECOND, predictor.tasks) for model in (load(tmp_path / "onnx"), predictor))
+    for name in want:
+        np.testing.assert_allclose(found[name].logits, want[name].logits, rtol=0, atol=1e-4)
 
 
 def test_some_tasks_alone_can_leave(tmp_path: Path) -> None:

@@ -52,8 +52,6 @@ def test_pipeline_gives_the_logits_of_the_model(task: Task, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("network", sorted(HEAD_SHAPES))
 def test_every_architecture_whose_heads_are_known_can_leave(network: str, tmp_path: Path) -> None:
-    if network == "deberta-v2":
-        pytest.importorskip("sentencepiece", reason="its tokeniser class needs sentencepiece")
     predictor = opened(tmp_path, network, (FOLLOWS, MOOD))
     write_classifier(predictor.folder, FOLLOWS, tmp_path / "plain")
     want = predictor.logits(TEXTS, SECOND, [FOLLOWS])["follows"].logits

@@ -22,8 +22,8 @@ from understill.tasks import Task
 
 #: Of ONNX's operators; the first that has layer normalisation as one of them is 17.
 OPSET = 18
-#: Rows that the runtime answers at once: a light network's cost less than calling it.
-BATCH, LIGHT_BATCH = 16, 128
+#: Rows that the runtime answers at once, of a light network more: as many as went fastest, and were padded least.
+BATCH, LIGHT_BATCH = 16, 32
 
 
 class Graph(nn.Module):
@@ -70,8 +70,8 @@ def write_onnx(folder: ModelFolder, tasks: Sequence[Task], target: Path) -> None
 def write_graph(model: MultiTaskModel, tasks: Sequence[Task], path: Path) -> None:
     """Write a model as a graph for rows of any number and length.
 
-    By torch's older exporter: of an LSTM the newer one writes every step out, for one length, and for the others it
-    takes some twenty times as long and says the same.
+    By torch's older exporter: of an LSTM the newer one writes every step out, for one length, and of the encoders that
+    were tried it took some twenty times as long.
     """
     axes = {"ids": {0: "rows", 1: "length"}, **{name: {0: "rows"} for name in INPUTS[1:]}}
     names = [output_name(task.name) for task in tasks]

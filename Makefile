@@ -3,6 +3,8 @@
 PYTHON ?= python3
 # Further options for pip install, for instance to choose the source of torch.
 PIP_ARGS ?=
+# How many tests run at once, a file to each worker; WORKERS= runs them one by one.
+WORKERS ?= --numprocesses=2 --dist=loadfile
 # Further options for pytest, for instance ARGS="-k tokens -x".
 ARGS ?=
 
@@ -38,7 +40,7 @@ demo: install ## train, score and show a small multi-task model on the embedded 
 	$(BIN)/understill run recipes/quickstart.yaml
 
 test: lint types ## check style, types and the quick tests (what CI runs)
-	$(BIN)/python -m pytest -q -m "not slow" --timeout=300 $(ARGS)
+	$(BIN)/python -m pytest -q -m "not slow" --timeout=300 $(WORKERS) $(ARGS)
 
 test-all: lint types ## check style, types and every test, the slow ones too
 	$(BIN)/python -m pytest -q --timeout=3600 $(ARGS)

@@ -6,6 +6,8 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+# Tests run side by side, and their models are too small for several threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Callable
 from pathlib import Path

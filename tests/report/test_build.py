@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,7 @@ from report_cases import EVIL, STUDENT, notes
 
 from understill import pipeline
 from understill.errors import UserError
-from understill.evaluate.agreement import agreement
-from understill.evaluate.bootstrap import score_interval
+from understill.evaluate.agreement import agreement, interval_of
 from understill.evaluate.calibration import calibration
 from understill.evaluate.predict import KeptRows, read_kept
 from understill.recipe import Recipe
@@ -45,7 +45,7 @@ def test_intervals_and_calibration_and_agreement_are_those_of_the_kept_rows(
 ) -> None:
     student, teachers, task = kept["student"], kept["teachers"], taught.tasks["note"]
     (place,), (row,) = facts.places, facts.scores
-    assert row.scores["student"].interval == score_interval(task, student.gold, student.predictions.values)
+    assert row.scores["student"].interval == interval_of(task, student.gold, student.predictions.values)
     assert place.calibrations["teachers"] == calibration(teachers.gold, teachers.predictions.logits)
     assert place.agreement == agreement(task, student.predictions.logits, teachers.predictions.logits)
     assert place.retention["accuracy"] == pytest.approx(
@@ -109,6 +109,20 @@ def test_data_that_has_changed_is_said(made: Callable[..., Recipe], tmp_path: Pa
     (folder / "run.json").write_text(json.dumps({"state": "running"}), encoding="utf-8")
     with pytest.raises(UserError, match="the run is not finished"):
         build(folder, recipe, timing=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("predictions/note.dev.parquet", "note.dev.parquet: cannot be read"), ("log.jsonl", "is gone or broken")],
+)
+def test_a_broken_file_of_a_run_is_one_sentence(
+    name: str, said: str, taught: pipeline.Run, recipe: Recipe, tmp_path: Path
+) -> None:
+    root = shutil.copytree(taught.folder.parent, tmp_path / "runs", symlinks=True)
+    for file in (root / "artifacts").glob(f"*/{name}"):
+        file.write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        build(root / taught.folder.name, recipe, timing=False)
 
 
 def test_a_teacher_that_is_silent_on_rows_is_compared_on_the_others(made: Callable[..., Recipe]) -> None:

@@ -104,13 +104,13 @@ def slices(
         if task.kind != "ranking" and len(np.unique(own[~np.isnan(own)])) < 2:
             measured = replace(task, metrics=("mse",) if task.kind == "regression" else ("accuracy",))
         scores = score(measured, own, values[mine], own_groups)
-        interval = _interval(measured, own, values[mine], own_groups) if scores else None
+        interval = interval_of(measured, own, values[mine], own_groups) if scores else None
         found.append(Slice(name, int(mine.sum()), scores, interval))
     return found
 
 
-def _interval(task: Task, gold: Array, values: Array, groups: Ints | None) -> Interval:
-    """Return the interval of the first score; of few rows that are all right, resamples would be too sure."""
+def interval_of(task: Task, gold: Array, values: Array, groups: Ints | None = None) -> Interval:
+    """Return the interval of the first score; of rows that are all right, or all wrong, resamples are too sure."""
     if task.kind == "classification" and task.metrics[0] == "accuracy":
         known = ~np.isnan(gold)
         return wilson(int((values == gold)[known].sum()), int(known.sum()))

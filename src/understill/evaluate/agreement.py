@@ -135,7 +135,11 @@ def by_quarter(numbers: Array, unit: str = "") -> dict[str, Bools]:
 
 
 def _named(low: float, high: float, digits: int, unit: str) -> str:
-    ends = dict.fromkeys(f"{end:.{digits}g}" for end in (low, high))
+    # From 10,000 on four digits would come with an exponent; the whole number is easier to read.
+    whole = max(abs(low), abs(high)) < 1e15
+    ends = dict.fromkeys(
+        f"{end:.0f}" if whole and abs(end) >= 10**digits else f"{end:.{digits}g}" for end in (low, high)
+    )
     return " to ".join(ends) + (unit and f" {unit}")
 
 

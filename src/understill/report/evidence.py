@@ -119,9 +119,10 @@ def _comparisons(facts: Facts) -> Iterator[Block]:
     else:
         yield table
     yield Words(
-        f"{STARS}; in the table of scores they are about the baseline. The effect is the difference in standard "
-        "deviations of what one row adds to it. What was chosen on a dev set looks better on it than on new rows, "
-        "and no test knows of that."
+        f"{STARS}; in the table of scores they are about the baseline. Each interval is of its own comparison "
+        "alone and is not corrected, so one that leaves out 0 may be without a star. The effect is the difference in "
+        "standard deviations of what one row adds to it. What was chosen on a dev set looks better on it than on new "
+        "rows, and no test knows of that."
     )
 
 

@@ -122,8 +122,18 @@ def _by_column(column: Sequence[str | None]) -> dict[str, Bools]:
     """Part rows by what the user's column says: many numbers in quarters, anything else by value, the commonest."""
     if len(set(column)) > MANY:
         with suppress(TypeError, ValueError):  # then they are not all numbers
-            return by_quarter(np.asarray(column, dtype=np.float64))
+            return _by_number(np.asarray(column, dtype=np.float64))
     return dict(list(by_value(column).items())[:MANY])
+
+
+def _by_number(numbers: Array) -> dict[str, Bools]:
+    """Part rows in quarters; those without a number are a part of their own."""
+    known = np.isfinite(numbers)
+    parts = {}
+    for name, quarter in by_quarter(numbers[known]).items():
+        parts[name] = np.zeros(len(numbers), dtype=np.bool_)
+        parts[name][known] = quarter
+    return parts if known.all() else {**parts, "none": ~known}
 
 
 def _sure(kept: KeptRows) -> Array:

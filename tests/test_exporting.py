@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,24 @@ def test_a_mistake_is_one_sentence(
     assert code == 2
     assert said in told and "Traceback" not in told
     assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_one_sentence_and_nothing_is_left(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("understill.pipeline.exporting.write_onnx", fill)
+    code, _, said = ask(["export", str(run_folder[0]), "--to", "onnx", "--out", str(tmp_path / "out")], capsys)
+    assert code == 2 and "error: No space left on device → make room" in said and "Traceback" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_that_is_named_twice_leaves_once(run_folder: tuple[Path, Recipe], tmp_path: Path) -> None:
+    run, recipe = run_folder
+    pipeline.export(run, recipe, "onnx", tasks=("mood", "mood"), out=tmp_path / "onnx")
+    assert [task.name for task in load(tmp_path / "onnx").tasks] == ["mood"]
 
 
 def test_a_folder_that_is_there_is_left_alone(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +31,13 @@ class Program(typer.core.TyperGroup):
             # A place the user named that cannot be used so; whoever wants the way there asks with -v.
             logging.getLogger(__name__).info("where it happened", exc_info=True)
             print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            raise SystemExit(2) from None
+        except OSError as error:
+            if error.errno not in (ENOSPC, EDQUOT, EFBIG, EROFS):
+                raise
+            logging.getLogger(__name__).info("where it happened", exc_info=True)
+            place = f"{error.filename}: " if error.filename else ""
+            print(f"error: {place}{error.strerror} → make room, or write elsewhere", file=sys.stderr)
             raise SystemExit(2) from None
         except KeyboardInterrupt:
             hint = "the same command goes on from the last checkpoint, or starts again if there is none yet"

@@ -37,9 +37,13 @@ def sync_folder(folder: Path) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file, whole or not at all."""
     building = path.with_name(f".{path.name}.{os.getpid()}")
-    building.write_bytes(content)
-    sync(building)
-    building.replace(path)
+    try:
+        building.write_bytes(content)
+        sync(building)
+        building.replace(path)
+    except BaseException:
+        building.unlink(missing_ok=True)
+        raise
     sync(path.parent)
 
 

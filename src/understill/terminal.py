@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from understill.data.load import LoadedTask
     from understill.estimate import Estimate
     from understill.models.assets import AssetStatus
@@ -189,8 +192,13 @@ def show_run(run: Run) -> None:
     one = run.folder if len(chosen) == 1 else run.folder / "models" / "NAME"
     pairs = all(run.tasks[place.partition("/")[0]].pair for model in chosen for place in model.scores)
     second = ' --second "…"' if pairs else ""
-    say(f'ask it: understill predict {one} --text "…"{second}')
+    say(f'ask it: understill predict {_typed(one)} --text "…"{second}')
     say(f"run folder: {run.folder}")
+
+
+def _typed(path: Path) -> str:
+    """Write a path as it is typed in a shell."""
+    return shlex.quote(str(path))
 
 
 def _show_models(rows: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
@@ -294,7 +302,7 @@ def show_export(made: Exported) -> None:
     for part in made.parts:
         say(f"wrote {part}")
     second = ' --second "…"' if made.pair else ""
-    say(f'ask it: understill predict {made.parts[0]} --text "…"{second}')
+    say(f'ask it: understill predict {_typed(made.parts[0])} --text "…"{second}')
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

@@ -112,6 +112,7 @@ def test_quarters_are_named_by_their_bounds() -> None:
         "7 to 8 words",
     ]
     assert list(by_quarter(np.array([0.5, 0.5]))) == ["0.5"]
+    assert list(by_quarter(np.array([5.0, 100_000.0, 12_345.0, 9.0]), "characters"))[-1] == "100000 characters"
 
 
 def test_quarters_that_look_alike_stay_apart() -> None:

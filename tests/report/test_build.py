@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from report_cases import EVIL, STUDENT, notes
 
 from understill import pipeline
 from understill.errors import UserError
-from understill.evaluate.agreement import agreement
-from understill.evaluate.bootstrap import score_interval
+from understill.evaluate.agreement import agreement, interval_of
 from understill.evaluate.calibration import calibration
 from understill.evaluate.predict import KeptRows, read_kept
 from understill.recipe import Recipe
+from understill.report import rows
 from understill.report.build import build
 from understill.report.facts import Facts
 
@@ -45,7 +46,7 @@ def test_intervals_and_calibration_and_agreement_are_those_of_the_kept_rows(
 ) -> None:
     student, teachers, task = kept["student"], kept["teachers"], taught.tasks["note"]
     (place,), (row,) = facts.places, facts.scores
-    assert row.scores["student"].interval == score_interval(task, student.gold, student.predictions.values)
+    assert row.scores["student"].interval == interval_of(task, student.gold, student.predictions.values)
     assert place.calibrations["teachers"] == calibration(teachers.gold, teachers.predictions.logits)
     assert place.agreement == agreement(task, student.predictions.logits, teachers.predictions.logits)
     assert place.retention["accuracy"] == pytest.approx(
@@ -95,6 +96,18 @@ def test_a_column_of_the_users_own_parts_the_rows(facts: Facts) -> None:
         assert sum(part.rows for part in parts) == 48
 
 
+def test_numbers_that_are_missing_are_a_part_of_their_own() -> None:
+    column = [None if n % 5 == 0 else str(n) for n in range(100)]
+    parts = rows._by_column(column)
+    assert [int(mine.sum()) for mine in parts.values()] == [20, 20, 20, 20, 20]
+    assert list(parts)[-1] == "none" and parts["none"].tolist() == [value is None for value in column]
+
+
+def test_of_a_very_long_text_the_beginning_is_shown() -> None:
+    assert rows._beginning("x" * rows.LONG) == "x" * rows.LONG
+    assert rows._beginning("x" * 100_000) == f"{'x' * rows.LONG} … (100,000 characters)"
+
+
 def test_a_column_that_is_not_there_is_said(taught: pipeline.Run, recipe: Recipe) -> None:
     with pytest.raises(UserError, match="--by regoin: no dev set comes from files of yours with such a column"):
         build(taught.folder, recipe, timing=False, by="regoin")
@@ -109,6 +122,20 @@ def test_data_that_has_changed_is_said(made: Callable[..., Recipe], tmp_path: Pa
     (folder / "run.json").write_text(json.dumps({"state": "running"}), encoding="utf-8")
     with pytest.raises(UserError, match="the run is not finished"):
         build(folder, recipe, timing=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("predictions/note.dev.parquet", "note.dev.parquet: cannot be read"), ("log.jsonl", "is gone or broken")],
+)
+def test_a_broken_file_of_a_run_is_one_sentence(
+    name: str, said: str, taught: pipeline.Run, recipe: Recipe, tmp_path: Path
+) -> None:
+    root = shutil.copytree(taught.folder.parent, tmp_path / "runs", symlinks=True)
+    for file in (root / "artifacts").glob(f"*/{name}"):
+        file.write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        build(root / taught.folder.name, recipe, timing=False)
 
 
 def test_a_teacher_that_is_silent_on_rows_is_compared_on_the_others(made: Callable[..., Recipe]) -> None:

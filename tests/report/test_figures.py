@@ -59,6 +59,20 @@ def test_what_nothing_beats_is_joined() -> None:
     )
 
 
+def test_a_long_name_keeps_its_end_and_fits() -> None:
+    bars = [
+        Bar(f"{'a_task_with_a_long_name_' * 3}, student − {other}", 1.0, 0.5, 2.0) for other in ("baseline", "teachers")
+    ]
+    found = [text for text in texts(figures.intervals("x", bars, "points")) if text.startswith("a_task")]
+    assert [text.rpartition(" ")[2] for text in found] == ["baseline", "teachers"]
+    assert max(map(len, found)) <= 36
+
+
+def test_no_circle_covers_a_name() -> None:
+    svg = figures.scatter("x", [("one", 1.0, 80.0, 1.0), ("other", 1.1, 80.0, 9.0)], "ms", "score")
+    assert svg.rindex("<circle") < svg.index(">one<") < svg.index(">other<")
+
+
 def test_a_matrix_shows_every_count_but_none_of_nothing() -> None:
     found = texts(figures.matrix("x", ["calm", "upset"], [[30, 1], [0, 20]]))
     assert [text for text in found if text.isdigit()] == ["30", "1", "20"]

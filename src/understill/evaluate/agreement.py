@@ -104,13 +104,13 @@ def slices(
         if task.kind != "ranking" and len(np.unique(own[~np.isnan(own)])) < 2:
             measured = replace(task, metrics=("mse",) if task.kind == "regression" else ("accuracy",))
         scores = score(measured, own, values[mine], own_groups)
-        interval = _interval(measured, own, values[mine], own_groups) if scores else None
+        interval = interval_of(measured, own, values[mine], own_groups) if scores else None
         found.append(Slice(name, int(mine.sum()), scores, interval))
     return found
 
 
-def _interval(task: Task, gold: Array, values: Array, groups: Ints | None) -> Interval:
-    """Return the interval of the first score; of few rows that are all right, resamples would be too sure."""
+def interval_of(task: Task, gold: Array, values: Array, groups: Ints | None = None) -> Interval:
+    """Return the interval of the first score; of rows that are all right, or all wrong, resamples are too sure."""
     if task.kind == "classification" and task.metrics[0] == "accuracy":
         known = ~np.isnan(gold)
         return wilson(int((values == gold)[known].sum()), int(known.sum()))
@@ -135,7 +135,11 @@ def by_quarter(numbers: Array, unit: str = "") -> dict[str, Bools]:
 
 
 def _named(low: float, high: float, digits: int, unit: str) -> str:
-    ends = dict.fromkeys(f"{end:.{digits}g}" for end in (low, high))
+    # From 10,000 on four digits would come with an exponent; the whole number is easier to read.
+    whole = max(abs(low), abs(high)) < 1e15
+    ends = dict.fromkeys(
+        f"{end:.0f}" if whole and abs(end) >= 10**digits else f"{end:.{digits}g}" for end in (low, high)
+    )
     return " to ".join(ends) + (unit and f" {unit}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -173,7 +173,7 @@ class KeptRows:
 
 def read_kept(path: Path, task: Task) -> KeptRows:
     """Read what `save_predictions` kept, with the classes in the order of the task's labels."""
-    table = pq.read_table(path)
+    table = _open(path, pq.read_table)
     logits = table["logits"].combine_chunks()
     values = np.asarray(logits.values, dtype=np.float32).reshape(len(logits), -1)
     if task.kind == "classification":
@@ -192,9 +192,17 @@ def read_kept(path: Path, task: Task) -> KeptRows:
     )
 
 
+def _open(path: Path, read: Callable[[Path], Any]) -> Any:
+    """Read a file of kept predictions, or say that it is broken."""
+    try:
+        return read(path)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path}: cannot be read ({type(error).__name__}) → run the recipe again") from None
+
+
 def kept_task(path: Path, metrics: Sequence[str]) -> Task:
     """Return what has to be known of the task of kept predictions to score them by these metrics."""
-    schema = pq.read_schema(path)
+    schema = _open(path, pq.read_schema)
     facts = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
     kind: Kind = "ranking" if "group" in schema.names else "classification" if facts["labels"] else "regression"
     labels = tuple(facts["labels"].split("\n")) if facts["labels"] else ()

@@ -17,7 +17,7 @@ from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.disk import sync, sync_folder, write_bytes
 from understill.errors import UserError
-from understill.evaluate.bootstrap import score_interval
+from understill.evaluate.agreement import interval_of
 from understill.evaluate.efficiency import Text, time_answers
 from understill.evaluate.metrics import score
 from understill.evaluate.predictor import Predictor
@@ -274,7 +274,7 @@ def _dev_score(rows: DevSet, said: Predictions) -> DevScore | None:
     if not measured:
         return None
     metric = rows.task.metrics[0]
-    interval = score_interval(rows.task, rows.gold, said.values, rows.groups)
+    interval = interval_of(rows.task, rows.gold, said.values, rows.groups)
     return DevScore(rows.place, len(rows.texts), metric, measured[metric], interval.low, interval.high)
 
 
@@ -298,13 +298,17 @@ def _network(folder: ModelFolder) -> str:
     if isinstance(encoder, WordEncoder):
         return f"A {encoder.config.network} network over words"
     layers = getattr(encoder.config, "num_hidden_layers", 0)
-    return f"A {encoder.config.model_type} encoder of {layers} layers, {encoder.width} wide"
+    return f"A {encoder.config.model_type} encoder of {layers} layer{'s' if layers != 1 else ''}, {encoder.width} wide"
 
 
 def _method(recipe: Recipe, name: str) -> str:
     """Say how a model was made."""
     student = name.startswith(("student", "finetuned-"))
-    taught = f", distilled ({len(recipe.teachers)} entries of teachers)" if recipe.teachers and student else ""
+    taught = (
+        f", distilled ({len(recipe.teachers)} entr{'y' if len(recipe.teachers) == 1 else 'ies'} of teachers)"
+        if recipe.teachers and student
+        else ""
+    )
     return (
         f'The model "{name}" of the understill recipe "{recipe.name}"{taught}. The recipe, with every setting, is '
         "recipe.yaml beside this file; `understill run recipe.yaml` makes it again."

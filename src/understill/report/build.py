@@ -12,7 +12,7 @@ import numpy as np
 
 from understill.data.load import LoadedTask, read_column
 from understill.errors import UserError
-from understill.evaluate.bootstrap import score_interval
+from understill.evaluate.agreement import interval_of
 from understill.evaluate.metrics import score
 from understill.evaluate.predict import KeptRows, read_kept
 from understill.evaluate.significance import summarise
@@ -142,7 +142,7 @@ def _column_scores(task: Task, seeds: Sequence[KeptRows]) -> dict[str, Score]:
         interval = summary.interval
         if len(seeds) == 1 and metric == task.metrics[0]:
             one = seeds[0]
-            interval = score_interval(task, one.settled, one.predictions.values, one.groups)
+            interval = interval_of(task, one.settled, one.predictions.values, one.groups)
         scores[metric] = Score(summary, interval)
     return scores
 
@@ -176,8 +176,11 @@ def _drawn(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, An
 def _curve(name: str, model: Mapping[str, Any]) -> Curve:
     """Read how the training of a model went."""
     home = model["folder"].parent
-    facts = json.loads((home / "done.json").read_text(encoding="utf-8"))
-    lines = [json.loads(line) for line in (home / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    try:
+        facts = json.loads((home / "done.json").read_text(encoding="utf-8"))
+        lines = [json.loads(line) for line in (home / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        raise UserError(f"{home}: done.json or log.jsonl is gone or broken → copy the whole folder again") from None
     looks = tuple((look["step"], look["score"]) for look in facts["history"])
     return Curve(
         name=name,

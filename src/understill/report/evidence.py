@@ -51,7 +51,8 @@ def scores(facts: Facts) -> Iterator[Block]:
                 *(figure("", averages[name]) if name in averages else "–" for name in facts.columns),
             )
         )
-    spread = "mean ± standard deviation over seeds" if facts.seeds > 1 else "95 % interval over rows in brackets"
+    brackets = "95 % interval over rows in brackets"
+    spread = f"mean ± standard deviation over seeds; of one seed, {brackets}" if facts.seeds > 1 else brackets
     yield Table(f"Dev scores ×100; {spread}", ("task", "metric", *facts.columns), tuple(rows), 2)
     if facts.versus:
         yield from _comparisons(facts)
@@ -118,9 +119,10 @@ def _comparisons(facts: Facts) -> Iterator[Block]:
     else:
         yield table
     yield Words(
-        f"{STARS}; in the table of scores they are about the baseline. The effect is the difference in standard "
-        "deviations of what one row adds to it. What was chosen on a dev set looks better on it than on new rows, "
-        "and no test knows of that."
+        f"{STARS}; in the table of scores they are about the baseline. Each interval is of its own comparison "
+        "alone and is not corrected, so one that leaves out 0 may be without a star. The effect is the difference in "
+        "standard deviations of what one row adds to it. What was chosen on a dev set looks better on it than on new "
+        "rows, and no test knows of that."
     )
 
 
@@ -160,7 +162,7 @@ def cost(timing: Timing | None) -> Iterator[Block]:
                 milliseconds(latency.median),
                 milliseconds(latency.p95),
                 milliseconds(latency.p99),
-                f"{rate.value:.3g}",
+                f"{rate.value:,.0f}" if rate.value >= 100 else f"{rate.value:.3g}",
                 compared,
             )
         )

@@ -140,7 +140,7 @@ def _axes(frame: _Frame, x_title: str, y_title: str, show_y: Callable[[float], s
     frame.add(_text((frame.left + WIDTH - frame.right) / 2, frame.height - 8, x_title, "title", "middle"))
     if y_title:
         middle = (frame.top + foot) / 2
-        frame.add(_turned(13, middle, y_title, -90, "title", "middle"))
+        frame.add(_turned(13, middle, _cut(y_title, 34), -90, "title", "middle"))
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
@@ -205,14 +205,15 @@ def scatter(label: str, points: Sequence[tuple[str, float, float, float]], x_tit
         path = " ".join(f"{frame.across(x):.1f},{frame.up(y):.1f}" for _, x, y, _ in sorted(best, key=lambda p: p[1]))
         frame.add(f'<polyline points="{path}" class="front" fill="none"/>')
     largest = max(point[3] for point in points)
+    names = []  # drawn last, so that no circle covers one
     for number, (name, x, y, size) in enumerate(points):
         radius = 5 + 15 * math.sqrt(size / largest)
         at, height = frame.across(x), frame.up(y)
         frame.add(f'<circle cx="{at:.1f}" cy="{height:.1f}" r="{radius:.1f}" class="fill{number}"/>')
         late = at > WIDTH * 0.72
-        frame.add(
-            _text(at - radius - 6 if late else at + radius + 6, height + 4, name, "name", "end" if late else "start")
-        )
+        side = at - radius - 6 if late else at + radius + 6
+        names.append(_text(side, height + 4, name, "over", "end" if late else "start"))
+    frame.add(*names)
     return frame.svg(label)
 
 
@@ -224,7 +225,7 @@ def _beats(one: tuple[str, float, float, float], other: tuple[str, float, float,
 def intervals(label: str, bars: Sequence[Bar], x_title: str, zero: bool = True) -> str:
     """Draw values with their intervals, one below the other, beside a line at nothing."""
     ends = [end for bar in bars for end in (bar.value, bar.low, bar.high) if end is not None]
-    left = min(250.0, 24 + 7.2 * max(len(bar.name) for bar in bars))
+    left = min(280.0, 24 + 7.2 * max(len(bar.name) for bar in bars))
     height = 62 + 26 * len(bars)
     frame = _Frame(_span([*ends, 0.0] if zero else ends), (0.0, 1.0), left=left, height=height)
     foot = height - frame.bottom
@@ -236,7 +237,7 @@ def intervals(label: str, bars: Sequence[Bar], x_title: str, zero: bool = True) 
     frame.add(_text((left + WIDTH - frame.right) / 2, height - 8, x_title, "title", "middle"))
     for number, bar in enumerate(bars):
         at = frame.top + 16 + 26 * number
-        frame.add(_text(left - 10, at + 4, bar.name, "name", "end"))
+        frame.add(_text(left - 10, at + 4, _cut_inside(bar.name, 36), "name", "end"))
         if bar.low is not None and bar.high is not None:
             frame.add(_line(frame.across(bar.low), at, frame.across(bar.high), at, "whisker"))
             frame.add(
@@ -277,6 +278,12 @@ def matrix(label: str, names: Sequence[str], counts: Sequence[Sequence[int]]) ->
 
 def _cut(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _cut_inside(name: str, most: int) -> str:
+    """Shorten a name that is told from others by its end."""
+    end = most * 2 // 3
+    return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"
 
 
 def reliability(label: str, series: Sequence[Line]) -> str:

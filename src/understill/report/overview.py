@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,8 +83,8 @@ def _is_first(facts: Facts, place: str, metric: str) -> bool:
 def _story(facts: Facts) -> str:
     """Put the recipe into words."""
     recipe = facts.recipe
-    count = len(recipe.tasks)
-    said = [f"{count} tasks" if count > 1 else f"one task, {next(iter(recipe.tasks))}"]
+    own = [name for name, task in facts.tasks.items() if task.head == name]
+    said = [f"{len(own)} tasks" if len(own) > 1 else f"one task, {own[0]}"]
     if recipe.teachers:
         said.append(f"{len(recipe.teachers)} teacher{'s' if len(recipe.teachers) > 1 else ''} ({_teachers(facts)})")
         said.append(f"a student made of {_encoder(recipe.settings(recipe.student).encoder)}")
@@ -94,7 +95,7 @@ def _story(facts: Facts) -> str:
     words = f"{'; '.join(said)}."
     if facts.runs > 1:
         words += f" {facts.runs} runs in all, {facts.seeds} of them with the recipe as it is, one for each seed."
-        words += " What is shown row by row is of the first seed, which is not the best one."
+        words += " What is shown row by row is of the first seed, which was not chosen for its score."
     else:
         words += f" One seed, {recipe.seed}: other seeds may do otherwise."
     return words[0].upper() + words[1:]
@@ -133,7 +134,7 @@ def reproduction(facts: Facts) -> Iterator[Block]:
     yield Code(
         f"pip install understill=={facts.made_with['understill']}\n"
         "understill run recipe.yaml\n"
-        f"understill report {facts.folder}"
+        f"understill report {shlex.quote(facts.folder)}"
     )
     yield Heading("recipe.yaml")
     yield Code(facts.recipe.to_yaml())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,8 @@ from understill.tasks import Task
 
 #: Rows of a dev set that are shown where two differ.
 SHOWN = 2000
+#: Characters of a text that are shown.
+LONG = 3000
 #: Labels that a confusion matrix and slices are made for.
 MANY = 30
 
@@ -121,8 +122,18 @@ def _by_column(column: Sequence[str | None]) -> dict[str, Bools]:
     """Part rows by what the user's column says: many numbers in quarters, anything else by value, the commonest."""
     if len(set(column)) > MANY:
         with suppress(TypeError, ValueError):  # then they are not all numbers
-            return by_quarter(np.asarray(column, dtype=np.float64))
+            return _by_number(np.asarray(column, dtype=np.float64))
     return dict(list(by_value(column).items())[:MANY])
+
+
+def _by_number(numbers: Array) -> dict[str, Bools]:
+    """Part rows in quarters; those without a number are a part of their own."""
+    known = np.isfinite(numbers)
+    parts = {}
+    for name, quarter in by_quarter(numbers[known]).items():
+        parts[name] = np.zeros(len(numbers), dtype=np.bool_)
+        parts[name][known] = quarter
+    return parts if known.all() else {**parts, "none": ~known}
 
 
 def _sure(kept: KeptRows) -> Array:
@@ -215,8 +226,14 @@ def _clearest(differ: Bools, clear: Array) -> tuple[Ints, int]:
 
 def _texts(said: Said, rows: Ints) -> list[tuple[str, ...]]:
     table = said.data.table().take(pa.array(rows))
-    columns: list[list[Any]] = [table[f"text{number + 1}"].to_pylist() for number in range(len(said.task.text))]
+    columns = [
+        [_beginning(text) for text in table[f"text{number + 1}"].to_pylist()] for number in range(len(said.task.text))
+    ]
     return list(zip(*columns, strict=True))
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= LONG else f"{text[:LONG]} … ({len(text):,} characters)"
 
 
 def _label(task: Task, gold: float) -> str:

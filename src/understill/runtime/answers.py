@@ -75,7 +75,7 @@ class Answerer(ABC):
             if pair is not None and known[name].pair != pair:
                 needs = "two texts" if known[name].pair else "one text"
                 raise UserError(f"task {name} reads {needs}")
-        return [known[name] for name in names]
+        return [known[name] for name in dict.fromkeys(names)]
 
     def predict(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, tasks: Sequence[str] | None = None

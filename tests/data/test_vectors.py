@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from understill.data.vectors import read_vectors, vector_size
 from understill.errors import UserError
@@ -175,3 +177,56 @@ def test_a_folder_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "v" / "words.parquet").unlink()
     with pytest.raises(UserError, match=r"one \.npy and one \.parquet"):
         vector_size(tmp_path / "v")
+
+
+def pieces(path: Path) -> NDArray[np.float32]:
+    path.mkdir(exist_ok=True)
+    vocabulary = {piece: number for number, piece in enumerate(["[UNK]", "par", "##cel", "the", "##s"])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(path / "tokenizer.json"))
+    values = np.random.default_rng(1).normal(size=(5, 7)).astype(np.float16)
+    save_file({"embeddings": values}, path / "model.safetensors")
+    return values.astype(np.float32) * 0.6 / values.astype(np.float32).std()
+
+
+def test_a_word_is_the_mean_of_its_scaled_pieces_and_has_no_vector_where_one_is_unknown(tmp_path: Path) -> None:
+    values = pieces(tmp_path)
+    read = read_vectors(tmp_path, {"parcels", "the", "배송", "par배송", "[PAD]"})
+    assert read.size == vector_size(tmp_path) == 7
+    assert read.found.keys() == {"parcels", "the"}
+    np.testing.assert_allclose(read.found["parcels"], values[[1, 2, 4]].mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(read.found["the"], values[3], rtol=1e-6)
+    assert read.found["the"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"weights": np.ones((5, 7), np.float32)}, r"holds weights \[5, 7\]; wanted: embeddings of 5 pieces"),
+        ({"embeddings": np.ones((4, 7), np.float32)}, r"holds embeddings \[4, 7\]; wanted"),
+        ({"embeddings": np.ones((5, 7), np.int8)}, "wanted: embeddings"),
+        ({"embeddings": np.ones((5, 7), np.float32), "mapping": np.ones(5, np.int64)}, "and nothing else"),
+        ({"embeddings": np.full((5, 7), np.nan, np.float32)}, "no number"),
+    ],
+    ids=["other", "few", "integers", "mapped", "nan"],
+)
+def test_a_folder_that_holds_no_vectors_of_pieces_is_refused(
+    tensors: dict[str, NDArray[np.float32]], message: str, tmp_path: Path
+) -> None:
+    pieces(tmp_path)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=message):
+        read_vectors(tmp_path, {"the"})
+
+
+def test_broken_files_of_pieces_are_refused(tmp_path: Path) -> None:
+    pieces(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 40)
+    with pytest.raises(UserError, match="vectors of pieces cannot be read"):
+        vector_size(tmp_path)
+    pieces(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer\.json cannot be read"):
+        vector_size(tmp_path)

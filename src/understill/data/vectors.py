@@ -1,4 +1,4 @@
-"""Word vectors from files: word2vec as text or binary, GloVe, fastText's text, and a matrix beside its words."""
+"""Word vectors from files: word2vec, GloVe, fastText's text, a matrix beside its words, or vectors of their pieces."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
 
 from understill.errors import UserError
 
@@ -23,6 +26,9 @@ Floats = NDArray[np.float32]
 _FASTTEXT = (793712314).to_bytes(4, "little")
 #: Bytes read at once, and the longest line or word that is believed.
 _BLOCK, _LONGEST = 1 << 22, 1 << 20
+#: The deviation that vectors of pieces are brought to, about that of GloVe's: their own means nothing, since what static
+#: embedding models make of a text is normalised in the end.
+_DEVIATION = 0.6
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +45,8 @@ def read_vectors(path: Path, words: Collection[str]) -> Vectors:
     A word that is there only in another case, as Paris is for paris, takes the first of these; files have the most
     frequent first.
     """
+    if (pieces := _pieces(path)) is not None:
+        return pieces.spell(words)
     with ExitStack() as stack:
         if path.is_dir():
             size, rows = _matrix(path)
@@ -63,10 +71,29 @@ def read_vectors(path: Path, words: Collection[str]) -> Vectors:
 
 def vector_size(path: Path) -> int:
     """Return the size of a file's vectors, for which only its beginning is read."""
+    if (pieces := _pieces(path)) is not None:
+        return int(pieces.values.shape[1])
     if path.is_dir():
         return _matrix(path)[0]
     with _opened(path) as file:
         return _table(path, file)[0]
+
+
+class _Pieces(NamedTuple):
+    """The vectors of a tokeniser's pieces, as static embedding models have them."""
+
+    values: Floats  # [pieces, size]
+    tokenizer: Tokenizer
+
+    def spell(self, words: Collection[str]) -> Vectors:
+        """Return for each word the mean of its pieces' vectors; a word with a piece that is unknown has none."""
+        unknown = getattr(self.tokenizer.model, "unk_token", None)
+        found = {}
+        for word in words:
+            encoding = self.tokenizer.encode(word, add_special_tokens=False)
+            if encoding.ids and unknown not in encoding.tokens:
+                found[word] = self.values[encoding.ids].mean(axis=0)
+        return Vectors(int(self.values.shape[1]), found)
 
 
 class _Row(NamedTuple):
@@ -180,3 +207,24 @@ def _matrix(path: Path) -> tuple[int, _Rows]:
     size = int(values.shape[1])
     rows = (_Row(word, number, values[number]) for number, word in enumerate(words))
     return size, rows
+
+
+def _pieces(path: Path) -> _Pieces | None:
+    """Read a folder of a static embedding model, or return None where it is none."""
+    weights = path / "model.safetensors"
+    if not weights.is_file():
+        return None
+    try:
+        tensors, tokenizer = load_file(weights), Tokenizer.from_file(str(path / "tokenizer.json"))
+    except Exception as error:  # tokenizers raises nothing narrower
+        reason = error if isinstance(error, (OSError, SafetensorError)) else "tokenizer.json cannot be read"
+        raise UserError(f"{path}: vectors of pieces cannot be read: {reason}") from None
+    values = tensors.get("embeddings")
+    rows = tokenizer.get_vocab_size()
+    if len(tensors) != 1 or values is None or values.ndim != 2 or len(values) < rows or values.dtype.kind != "f":
+        held = ", ".join(f"{name} {list(each.shape)}" for name, each in sorted(tensors.items()))
+        raise UserError(f"{path}: {weights.name} holds {held}; wanted: embeddings of {rows} pieces and nothing else")
+    if not np.isfinite(values).all():
+        raise UserError(f"{path}: embeddings hold what is no number → name another folder")
+    values = np.asarray(values, np.float32)
+    return _Pieces(values * (_DEVIATION / max(float(values.std()), 1e-9)), tokenizer)

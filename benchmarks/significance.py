@@ -28,15 +28,16 @@ def made_up(task: Task, rows: int, models: int, rng: np.random.Generator) -> tup
 def main(arguments: list[str] | None = None) -> None:
     """Print the seconds of each metric, for two models and for two of three seeds each."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--small", action="store_true", help="as it is: the size of MNLI's dev set is small enough")
-    options.add_argument("--rows", type=int, default=9815)
+    options.add_argument("--small", action="store_true", help="1,000 rows")
+    options.add_argument("--rows", type=int, default=9815, help="as many as MNLI's dev set has")
     options.add_argument("--resamples", type=int, default=10_000)
     asked = options.parse_args(arguments)
+    rows = 1000 if asked.small else asked.rows
     rng = np.random.default_rng(0)
-    print(f"{asked.rows:,} rows, {asked.resamples:,} resamples, one process")
+    print(f"{rows:,} rows, {asked.resamples:,} resamples, one process")
     print(f"{'metric':<18}{'two models, s':>15}{'three seeds each, s':>21}")
     for kind, task in (("classification", GLUE["mnli"].task), ("regression", GLUE["stsb"].task)):
-        gold, predicted = made_up(task, asked.rows, 6, rng)
+        gold, predicted = made_up(task, rows, 6, rng)
         for metric in METRICS[kind]:
             began = time.process_time()
             paired_bootstrap(task, gold, predicted[0], predicted[1], metric=metric, resamples=asked.resamples)

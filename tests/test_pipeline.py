@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,18 @@ def test_test_sets_are_scored_when_asked_for(make_tiny: Callable[..., Recipe]) -
     (model,) = pipeline.run(make_tiny()).models
     scores, _ = pipeline.evaluate(model.folder, make_tiny(), kind="test")
     assert set(scores) == {"mood/test", "follows/test", "similar/test"}
+
+
+def test_a_run_from_a_folder_that_is_not_installed_ends_like_any_other(
+    monkeypatch: pytest.MonkeyPatch, make_tiny: Callable[..., Recipe]
+) -> None:
+    known = metadata.version
+
+    def version(package: str) -> str:
+        if package == "understill":
+            raise metadata.PackageNotFoundError(package)
+        return known(package)
+
+    monkeypatch.setattr(metadata, "version", version)
+    folder = pipeline.run(make_tiny()).folder
+    assert json.loads((folder / "run.json").read_text())["made_with"]["understill"] == "not installed"

@@ -272,7 +272,7 @@ def test_rows_that_are_not_the_official_ones_are_refused_all_at_once_and_nothing
         ("all", {"parts": ["finetund"]}, 'did you mean "finetuned"'),
         ("all", {"folder": Path("/nowhere/glue")}, "there is no such folder → say with --glue"),
         ("all/models/multi", {}, "is a model folder, which stays as it is → say where to write with --out"),
-        ("none", {}, "holds no finished run → run its recipe to the end"),
+        ("none", {}, "so this is no run → name the folder that a run printed"),
     ],
 )
 def test_what_cannot_be_meant_is_said(world: World, run: str, changes: dict[str, Any], message: str) -> None:

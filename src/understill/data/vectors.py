@@ -26,7 +26,7 @@ Floats = NDArray[np.float32]
 _FASTTEXT = (793712314).to_bytes(4, "little")
 #: Bytes read at once, and the longest line or word that is believed.
 _BLOCK, _LONGEST = 1 << 22, 1 << 20
-#: The deviation that vectors of pieces are brought to, about that of GloVe's: their own means nothing, since what static
+#: The deviation that vectors of pieces are brought to, about that of GloVe's. Their own means nothing: what static
 #: embedding models make of a text is normalised in the end.
 _DEVIATION = 0.6
 
@@ -226,5 +226,5 @@ def _pieces(path: Path) -> _Pieces | None:
         raise UserError(f"{path}: {weights.name} holds {held}; wanted: embeddings of {rows} pieces and nothing else")
     if not np.isfinite(values).all():
         raise UserError(f"{path}: embeddings hold what is no number → name another folder")
-    values = np.asarray(values, np.float32)
-    return _Pieces(values * (_DEVIATION / max(float(values.std()), 1e-9)), tokenizer)
+    full = values.astype(np.float32)
+    return _Pieces(full * np.float32(_DEVIATION / max(float(full.std()), 1e-9)), tokenizer)

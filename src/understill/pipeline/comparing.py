@@ -16,7 +16,7 @@ from understill.evaluate.metrics import score
 from understill.evaluate.predict import KeptRows, kept_at, kept_task, read_kept
 from understill.evaluate.significance import Difference, Summary, compare_seeds, holm, mcnemar, summarise
 from understill.models.folder import find_model
-from understill.pipeline.running import RECORD
+from understill.pipeline.outcome import RECORD, own_cells, read_record
 from understill.tasks import Task
 
 #: The corrected p-value below which a difference is claimed.
@@ -150,25 +150,6 @@ def find_side(name: str) -> Side:
     if part:
         raise UserError(f"{path}: no {RECORD} here, so it has no {part} → name a run folder before the colon")
     return _side(name, [[_facts_of(find_model(path))]])
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Return the record of a finished run."""
-    try:
-        record: dict[str, Any] = json.loads((path / RECORD).read_text(encoding="utf-8"))
-        record["models"], record["cells"][0]["variant"]
-    except OSError:
-        raise UserError(f"{path}: no {RECORD} here, so this is no run → name the folder that a run printed") from None
-    except (ValueError, LookupError, TypeError):
-        raise UserError(
-            f"{path / RECORD}: the run is not finished, or the file is broken → run its recipe again"
-        ) from None
-    return record
-
-
-def own_cells(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs of the recipe as it is, one for each seed."""
-    return [cell for cell in record["cells"] if cell["variant"] == record["cells"][0]["variant"]]
 
 
 def _of_run(name: str, path: Path, part: str) -> Side:

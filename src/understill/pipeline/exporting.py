@@ -24,7 +24,7 @@ from understill.evaluate.predictor import Predictor
 from understill.events import Asking, Watch, silent
 from understill.models.folder import MANIFEST, ModelFolder, find_model, load_model
 from understill.models.words import WordEncoder
-from understill.pipeline.planning import as_trained, read_data
+from understill.pipeline.planning import as_trained, read_labelled
 from understill.recipe import Recipe
 from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.onnx import OnnxModel
@@ -136,8 +136,7 @@ def _target(path: Path, to: str, out: Path | None) -> Path:
 def _loaded(folder: ModelFolder, recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[LoadedTask]:
     """Read the data that a model is checked with: all sets that its heads answer."""
     own = {task.name: task for task in chosen}
-    student = recipe.student.model_copy(update={"unlabelled": 0.0})
-    found = read_data(recipe.model_copy(update={"student": student}), watch).values()
+    found = read_labelled(recipe, watch).values()
     loaded = [as_trained(each, own[each.task.head]) for each in found if each.task.head in own]
     for name in own:
         if not any(each.task.head == name and "dev" in each.splits for each in loaded):

@@ -11,7 +11,7 @@ from typing import Any
 
 from understill.errors import UserError
 from understill.pipeline.locking import nobody_at_work
-from understill.pipeline.running import RECORD
+from understill.pipeline.outcome import RECORD
 
 #: What the folders are called that may be removed; whatever else lies there is not ours.
 ARTIFACTS = ("augmented", "model", "targets", "verdict")

@@ -1,17 +1,22 @@
-"""The outcome: what a run has come to."""
+"""The outcome: what a run has come to, and the record of it in the run folder."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from understill.errors import UserError
 from understill.pipeline.plan import Role
 from understill.pipeline.teaching import TrainedModel
 from understill.recipe import Cell
 from understill.tasks import Task
 from understill.train.fit import Scores
 
+#: The file of a run folder that says what the run was and what came of it.
+RECORD = "run.json"
 #: The parts that models play which are scored, in the order of tables.
 ROLES: tuple[Role, ...] = ("model", "baseline", "finetuned baseline", "student", "finetuned")
 
@@ -42,3 +47,22 @@ class Run:
         # Tasks that only help others on the way have no line.
         places = {place for scores in columns.values() for place in scores}
         return {"majority": {place: self.majority[place] for place in self.majority if place in places}, **columns}
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the record of a finished run."""
+    try:
+        record: dict[str, Any] = json.loads((path / RECORD).read_text(encoding="utf-8"))
+        record["models"], record["cells"][0]["variant"]
+    except OSError:
+        raise UserError(f"{path}: no {RECORD} here, so this is no run → name the folder that a run printed") from None
+    except (ValueError, LookupError, TypeError):
+        raise UserError(
+            f"{path / RECORD}: the run is not finished, or the file is broken → run its recipe again"
+        ) from None
+    return record
+
+
+def own_cells(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs of the recipe as it is, one for each seed."""
+    return [cell for cell in record["cells"] if cell["variant"] == record["cells"][0]["variant"]]

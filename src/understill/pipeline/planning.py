@@ -49,6 +49,12 @@ def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
     return load_tasks(recipe, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
 
 
+def read_labelled(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
+    """Read the data of a recipe that score models; texts without labels do not, so their files need not be there."""
+    student = recipe.student.model_copy(update={"unlabelled": 0.0})
+    return read_data(recipe.model_copy(update={"student": student}), watch)
+
+
 def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
     """Say what is to be done for a recipe as it is."""
     return make_study(recipe, watch).plan

@@ -21,7 +21,7 @@ from understill.events import Chosen, Watch, silent
 from understill.pipeline.concluding import conclude
 from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
 from understill.pipeline.locking import at_work
-from understill.pipeline.outcome import Run
+from understill.pipeline.outcome import RECORD, Run
 from understill.pipeline.plan import Plan, Study
 from understill.pipeline.planning import make_study, pick_wanted
 from understill.pipeline.scoring import majority_scores
@@ -32,7 +32,6 @@ from understill.train.fit import Scores
 
 log = logging.getLogger(__name__)
 
-RECORD = "run.json"
 #: The folder of a run folder that holds the other runs of its study.
 CELLS = "cells"
 #: The folder of a run folder that holds what teachers say together of the dev sets, by number: runs may share it.

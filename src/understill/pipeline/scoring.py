@@ -19,7 +19,7 @@ from understill.events import Watch, silent
 from understill.models.folder import ModelFolder, load_model
 from understill.models.multitask import MultiTaskModel
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
-from understill.pipeline.planning import as_trained, read_data
+from understill.pipeline.planning import as_trained, read_labelled
 from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Recipe
 from understill.tasks import Task
@@ -77,9 +77,7 @@ def evaluate(
     """Score a model folder on the dev (or test) sets of a recipe."""
     folder = load_model(path)
     own = {task.name: task for task in folder.tasks}
-    # Texts without labels score nothing, so their files need not be there.
-    student = recipe.student.model_copy(update={"unlabelled": 0.0})
-    loaded = read_data(recipe.model_copy(update={"student": student}), watch)
+    loaded = read_labelled(recipe, watch)
     tasks = tuple(as_trained(task, own[task.task.head]) for task in loaded.values() if task.task.head in own)
     if not tasks:
         raise UserError(f"the recipe has none of the model's tasks ({', '.join(own)})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +22,9 @@ from understill.evaluate.predict import predict
 from understill.evaluate.submission import SHEETS, Sheet, as_answers, as_text, check_text, in_words, packed
 from understill.events import Reading, Watch, silent
 from understill.models.folder import MANIFEST, load_model, model_tasks
+from understill.pipeline.outcome import read_record
 from understill.pipeline.plan import cache_folder
 from understill.pipeline.planning import as_trained, writable
-from understill.pipeline.running import RECORD
 from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Recipe
 from understill.tasks import GLUE, Task, as_ranking
@@ -163,11 +162,8 @@ def _models(path: Path) -> list[Model]:
     """Return the finished models of a run folder, or the one that is a model folder."""
     if (path / MANIFEST).exists():
         return [Model(path.name, "model", path)]
-    try:
-        facts = json.loads((path / RECORD).read_text(encoding="utf-8"))["models"]
-        return [Model(name, str(model["role"]), path / model["folder"]) for name, model in facts.items()]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{path} holds no finished run → run its recipe to the end") from None
+    facts = read_record(path)["models"]
+    return [Model(name, str(model["role"]), path / model["folder"]) for name, model in facts.items()]
 
 
 def _answer(model: Model, rows: Mapping[str, tuple[LoadedTask, str]], recipe: Recipe, watch: Watch) -> dict[str, str]:

@@ -17,10 +17,10 @@ from understill.evaluate.metrics import score
 from understill.evaluate.predict import KeptRows, read_kept
 from understill.evaluate.significance import summarise
 from understill.events import Watch, silent
-from understill.pipeline import read_data
-from understill.pipeline.comparing import Side, compare_sides, find_side, own_cells, read_record
+from understill.pipeline.comparing import Side, compare_sides, find_side
 from understill.pipeline.concluding import pairs_of
-from understill.pipeline.outcome import ROLES
+from understill.pipeline.outcome import ROLES, own_cells, read_record
+from understill.pipeline.planning import read_labelled
 from understill.recipe import Recipe
 from understill.report.facts import Curve, Facts, Place, Score, ScoreRow, Versus
 from understill.report.rows import Said, place_facts
@@ -37,7 +37,7 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
     if "made_with" not in record:
         raise UserError(f"{folder}: an earlier version made this run → run its recipe again; what is trained is kept")
     cells = own_cells(record)
-    loaded = _data(recipe, watch)
+    loaded = read_labelled(recipe, watch)
     sides = _sides(folder, cells[0])
     main = _main(sides)
     places = [place for place in sides[main].places if place.split("/")[0] in loaded]
@@ -69,12 +69,6 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
         findings=record.get("findings", {}),
         places=tuple(_places(places, loaded, kept, main, recipe, by)),
     )
-
-
-def _data(recipe: Recipe, watch: Watch) -> dict[str, LoadedTask]:
-    # Texts without labels are not told of, so their files need not be there.
-    student = recipe.student.model_copy(update={"unlabelled": 0.0})
-    return read_data(recipe.model_copy(update={"student": student}), watch)
 
 
 def _task(place: str, loaded: Mapping[str, LoadedTask]) -> Task:

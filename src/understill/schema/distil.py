@@ -1,0 +1,123 @@
+"""The distillation: how teachers are joined, and how a student listens to them."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from understill.mistakes import shown
+from understill.section import Names, Positive, Section, Share, Weight, faulty
+
+
+class Anneal(Section):
+    """Teacher annealing: λ, the weight of the gold label, over the run; the teacher has 1 − λ."""
+
+    start: Share = 0.0
+    end: Share = 1.0
+    shape: Literal["linear", "cosine", "quadratic"] = "linear"
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take `linear` or another shape, or one λ for the whole run."""
+        if isinstance(value, str):
+            return {"shape": value}
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return {"start": value, "end": value}
+        if not isinstance(value, dict):
+            raise ValueError(f"{shown(value)} is not allowed → write linear, one λ such as 0.5, or none")
+        return value
+
+    def at(self, progress: float) -> float:
+        """Return λ after this share of the run."""
+        bend = {"linear": progress, "cosine": (1 - math.cos(math.pi * progress)) / 2, "quadratic": progress**2}
+        return self.start + (self.end - self.start) * bend[self.shape]
+
+
+class TaskDistil(Section):
+    """What one task's distillation does differently."""
+
+    loss: Literal["cross_entropy", "logits"] | None = None
+    temperature: Positive | None = None
+    hard: Weight | None = None
+    soft: Weight | None = None
+    anneal: Anneal | None = None
+
+
+class Distil(Section):
+    """How a student learns from gold labels and teachers: hard·λ and soft·(1 − λ), or hard and soft without λ."""
+
+    loss: Literal["cross_entropy", "logits"] = "cross_entropy"  # of the soft part
+    temperature: Positive = 1.0
+    hard: Weight = 1.0
+    soft: Weight = 1.0
+    anneal: Anneal | None = Anneal()  # teacher annealing needs no weights to be found
+    tasks: dict[str, TaskDistil] = Field(default_factory=dict)
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take weights for what they are: whoever gives them does not want them multiplied by λ unasked."""
+        weighed = isinstance(value, dict) and "anneal" not in value and ("hard" in value or "soft" in value)
+        return {**value, "anneal": None} if weighed else value
+
+    @field_validator("anneal", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return None if value == "none" else value
+
+    @model_validator(mode="after")
+    def _whole(self) -> Distil:
+        faults = []
+        for place, mine in (("", self), *((f"tasks.{name}.", self.of(name)) for name in self.tasks)):
+            ends = [(1.0, 1.0)]
+            if mine.anneal is not None:
+                ends = [(mix, 1 - mix) for mix in (mine.anneal.start, mine.anneal.end)]
+            if not mine.hard and not mine.soft:
+                faults.append((f"{place}soft", "both weights are 0, so nothing is learnt → give hard or soft a weight"))
+            elif any(not mine.hard * hard and not mine.soft * soft for hard, soft in ends):
+                what = "with these weights nothing is learnt at one end of the run"
+                steady = "anneal: 0.5" if place else "anneal: none"
+                faults.append((f"{place}soft", f"{what} → give hard or soft a weight there, or write {steady}"))
+        if faults:
+            raise faulty(*faults)
+        return self
+
+    def of(self, task: str) -> Distil:
+        """Return the settings of one task."""
+        own = self.tasks.get(task)
+        given = {key: value for key, value in own if value is not None} if own else {}
+        return self.model_copy(update={**given, "tasks": {}})
+
+
+class Best(Section):
+    """Only the best teachers take part."""
+
+    count: Annotated[int, Field(ge=1)]
+    by: Names = ()  # the tasks whose dev scores count; all that a teacher answers, where none is named
+
+
+class TargetsSpec(Section):
+    """How the teachers' logits are kept, and how several teachers become one target."""
+
+    combine: Literal["mean_probabilities", "geometric_mean", "mean_logits"] = "mean_probabilities"
+    weights: Literal["equal", "dev"] | dict[str, Weight] = "equal"
+    best: Best | None = None
+    dtype: Literal["float16", "float32"] = "float16"
+    weak: Literal["stop", "leave_out", "keep"] = "stop"  # teachers that are no better than the majority guess
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _weights(cls, value: Any) -> Any:
+        if value not in ("equal", "dev") and not (isinstance(value, dict) and value):
+            fix = "write equal, dev, or a weight for each teacher: {teacher: 2, teacher2: 1}"
+            raise ValueError(f"{shown(value)} is not allowed → {fix}")
+        weights = value if isinstance(value, dict) else {}
+        wrong = [
+            (str(name), f"{shown(each)} is no weight → write a number, 0 or more")
+            for name, each in weights.items()
+            if isinstance(each, bool) or not isinstance(each, (int, float)) or not 0 <= each < math.inf
+        ]
+        if wrong:
+            raise faulty(*wrong)
+        return value

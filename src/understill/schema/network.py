@@ -1,0 +1,119 @@
+"""The network: encoders, networks over words, and heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from understill.errors import UserError
+from understill.mistakes import shown
+from understill.section import Fraction, Section, faulty
+from understill.tasks import Task
+
+
+class WordsSpec(Section):
+    """The networks over words, `bilstm` and `static`: their sizes, their words and the vectors of these."""
+
+    hidden: Annotated[int, Field(ge=1)] = 150  # of each direction of the BiLSTM
+    dense: Annotated[int, Field(ge=1)] = 200  # of the ReLU layer in each task's head
+    size: Annotated[int, Field(ge=1)] | None = None  # of a word's vector; that of the file, or 300
+    vectors: Annotated[str, Field(min_length=1)] | None = None  # a file or a package; random where there is none
+    channels: Literal["trainable", "static", "both"] = "trainable"
+    vocabulary: Annotated[int, Field(ge=1)] = 50_000  # the most frequent words of the training text are kept
+    tokenizer: Annotated[str, Field(min_length=1)] = "words"  # or an encoder, whose pieces of words are taken
+
+    @field_validator("vectors", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return None if value == "none" else value
+
+    @model_validator(mode="after")
+    def _whole(self) -> WordsSpec:
+        faults = []
+        if self.vectors is None and self.channels != "trainable":
+            fix = "name vectors, or write channels: trainable"
+            faults.append(("channels", f"random vectors that are not trained say little → {fix}"))
+        if self.vectors is not None and self.tokenizer != "words":
+            faults.append(("tokenizer", "files have vectors of whole words → leave vectors out, or the tokenizer"))
+        if faults:
+            raise faulty(*faults)
+        return self
+
+
+#: The networks of our own, which are not pretrained.
+NETWORKS = ("bilstm", "static")
+
+
+class EncoderSpec(Section):
+    """The encoder: a pretrained one by short name, folder or hub id, or a network of our own, and how it is read."""
+
+    name: str = "minilm"
+    pooling: Literal["default", "mean"] = "default"
+    max_length: Annotated[int, Field(ge=8)] = 128
+    dropout: Fraction | None = None  # inside the encoder; its own setting when not given
+    layers: Annotated[int, Field(ge=1)] | None = None  # keep only so many of its layers
+    pick: Literal["first", "spaced"] = "spaced"  # which ones: from the bottom, or evenly spaced with both ends
+    words: WordsSpec = WordsSpec()  # of the networks of our own
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take the name alone."""
+        if not isinstance(value, (str, dict)):
+            raise ValueError(f"{shown(value)} is no encoder → write a name, such as minilm")
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a network of our own."""
+        return self.name in NETWORKS
+
+    def idle(self, name: str) -> Iterator[tuple[str, str]]:
+        """Yield what is set here and would do nothing in an encoder of this name."""
+        if name not in NETWORKS:
+            if self.words != WordsSpec():
+                yield "words", f"{name} has words of its own → leave it out, or name {' or '.join(NETWORKS)}"
+            return
+        for key in ("layers", "pick", "pooling"):
+            if getattr(self, key) != type(self).model_fields[key].default:
+                yield key, f"{name} has no such setting → leave it out"
+
+
+class SanSpec(Section):
+    """The stochastic answer network."""
+
+    steps: Annotated[int, Field(ge=1)] = 5  # looks at the first text
+    step_dropout: Fraction = 0.1  # of whole answers, while training
+    authors_order: bool = False  # answer from the state before its update, as the released code does
+
+
+class HeadSpec(Section):
+    """What is different about one task's head."""
+
+    dropout: Fraction | None = None
+    kind: Literal["linear", "san"] | None = None
+
+
+class HeadsSpec(Section):
+    """The small networks on top of the encoder, one per task."""
+
+    dropout: Fraction = 0.1
+    regression: Literal["sigmoid", "unit", "raw"] = "sigmoid"
+    pairs: Literal["linear", "san"] = "linear"  # the head of tasks that sort pairs into classes
+    san: SanSpec = SanSpec()
+    tasks: dict[str, HeadSpec] = Field(default_factory=dict)
+
+    def san_of(self, task: Task) -> SanSpec | None:
+        """Return the settings of a task's stochastic answer network; None where its head is linear."""
+        own = self.tasks.get(task.name)
+        fits = task.pair and task.kind == "classification"
+        if own and own.kind == "san" and not fits:
+            raise UserError(f"heads.tasks.{task.name}.kind: san sorts pairs of texts into classes → write linear")
+        kind = own.kind if own and own.kind else self.pairs
+        return self.san if kind == "san" and fits else None
+
+    def dropout_of(self, task: str) -> float:
+        """Return the dropout in front of a task's head."""
+        own = self.tasks.get(task)
+        return self.dropout if own is None or own.dropout is None else own.dropout

@@ -1,0 +1,157 @@
+"""The texts: where the data of tasks comes from, and what a task is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from understill.errors import listed, nearest
+from understill.mistakes import shown
+from understill.section import Names, Positive, Section, as_list, faulty
+from understill.tasks import METRICS, Kind
+
+
+class DemoData(Section):
+    """The embedded support-inbox data: made on the spot, for trying out and for tests."""
+
+    rows: Annotated[int, Field(ge=20)] = 2000
+    seed: int = 0
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take `true`, or the number of rows."""
+        if isinstance(value, bool) or not isinstance(value, (int, dict)):
+            if value is not True:
+                raise ValueError(f"{shown(value)} is not allowed → write true or the number of rows, or leave it out")
+            return {}
+        return {"rows": value} if isinstance(value, int) else value
+
+
+class DataSpec(Section):
+    """Where named tasks come from, and what to do with rows that cannot be used."""
+
+    glue: str | None = None
+    demo: DemoData | None = None
+    on_bad_row: Literal["stop", "skip"] = "stop"
+
+
+class HubSpec(Section):
+    """A dataset of the Hugging Face hub (or a local folder in its layout)."""
+
+    dataset: str
+    config: str | None = None
+    revision: str | None = None
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take the name alone."""
+        return {"dataset": value} if isinstance(value, str) else value
+
+
+class TaskSpec(Section):
+    """One task: a named one with changes, or the user's own files and columns."""
+
+    train: Names = ()
+    dev: tuple[str, ...] | float | None = None  # files, or the share of train to hold out
+    test: Names = ()
+    unlabelled: Names = ()  # files of texts that only teachers label
+    hub: HubSpec | None = None
+    text: Annotated[Names, Field(max_length=2)] = ()
+    label: str | None = None
+    group: str | None = None  # of a ranking task: the column that names a row's query; else the first text does
+    kind: Kind | None = None
+    labels: Names = ()
+    range: tuple[float, float] | None = None
+    metrics: Names = ()
+    symmetric: bool | None = None  # as the task is known; a task of your own is not
+    rows: Annotated[int, Field(ge=1)] | None = None  # use only so many training rows
+    candidates: Annotated[int, Field(ge=2)] | None = None  # of a ranking task: at most so many of a query in a step
+    weight: Positive = 1.0  # of this task's loss
+    max_length: Annotated[int, Field(ge=8)] | None = None
+
+    @field_validator("dev", mode="before")
+    @classmethod
+    def _dev(cls, value: Any) -> Any:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if not 0 < value < 1:
+                raise ValueError(f"{value} is no share of train to hold out → write one between 0 and 1, such as 0.1")
+            return float(value)
+        names = as_list(value)
+        if names is not None and not all(isinstance(name, str) for name in names):
+            raise ValueError(f"{shown(value)} is not allowed → name files, or the share of train to hold out: 0.1")
+        return None if names is None else tuple(names)
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _labels(cls, value: Any) -> Any:
+        labels = as_list(value) or []
+        for label in labels:
+            if not isinstance(label, (str, int, float)):
+                raise ValueError(f"{shown(label)} is no label → write the labels' names, as in [yes, no]")
+        # As they are found in files, where there is no True but true.
+        return [str(label).lower() if isinstance(label, bool) else str(label) for label in labels]
+
+    @property
+    def own(self) -> bool:
+        """Whether the user brings the data, rather than naming a known task."""
+        return bool(self.train or self.hub)
+
+    @model_validator(mode="after")
+    def _whole(self) -> TaskSpec:
+        faults = [*self._contradictions(), *(self._missing() if self.own else ())]
+        if faults:
+            raise faulty(*faults)
+        return self
+
+    def _missing(self) -> Iterator[tuple[str, str]]:
+        """Yield what a task of the user's own lacks."""
+        missing = [key for key in ("train", "text", "label") if not getattr(self, key)]
+        if missing:
+            fix = "name a split of the dataset" if missing[0] == "train" else "name the columns of your files"
+            yield "", f"a task of your own needs {listed(missing, 'and')} → {fix}"
+        if self.symmetric and self.text and len(self.text) != 2:
+            yield "symmetric", "only a task with two text columns can be symmetric → leave it out"
+        known = METRICS[self.kind or "classification"]
+        for metric in self.metrics:
+            if metric not in known:
+                yield (
+                    "metrics",
+                    f'"{metric}" is no metric for {self.kind or "classification"} → {nearest(metric, known)}',
+                )
+
+    def _contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield settings that do not go together."""
+        if self.kind == "ranking":
+            yield from self._no_ranking()
+        elif self.own or self.kind:
+            for key in ("group", "candidates"):
+                if getattr(self, key):
+                    yield key, "only ranking tasks have this → leave it out, or set kind: ranking"
+        if self.kind == "regression" and self.labels:
+            yield "labels", "a regression task has scores, not labels → leave labels out, or make it classification"
+        if self.own and self.kind != "regression" and self.range:
+            yield "range", "range is for scores → leave it out, or set kind: regression"
+        if self.range and self.range[0] >= self.range[1]:
+            yield "range", f"nothing lies between {self.range[0]:g} and {self.range[1]:g} → write [lowest, highest]"
+        if len(self.labels) == 1:
+            yield "labels", f'"{self.labels[0]}" is the only label; there is nothing to learn → name two or more'
+        for label in sorted({label for label in self.labels if self.labels.count(label) > 1}):
+            yield "labels", f'"{label}" is named twice → name each label once'
+        columns = [*self.text, *(column for column in (self.label, self.group) if column)]
+        for column in sorted({column for column in columns if columns.count(column) > 1}):
+            key = "group" if column == self.group else "label" if column == self.label else "text"
+            if key == "group" and column in self.text[:1]:
+                yield key, "rows with the same first text belong together anyway → leave it out"
+            else:
+                yield key, f'the column "{column}" is used twice → name a column of its own for each'
+
+    def _no_ranking(self) -> Iterator[tuple[str, str]]:
+        """Yield what does not go with ranking."""
+        if len(self.text) == 1:
+            yield "text", "a ranking task has two texts → name the columns of query and candidate"
+        if len(self.labels) > 2:
+            yield "labels", "candidates are wrong or right → name two labels, the right one last"
+        if self.symmetric:
+            yield "symmetric", "a query and its candidate do not change places → leave it out"

@@ -640,6 +640,17 @@ def test_two_processes_with_the_same_recipe_give_one_model(at: Desk, tmp_path: P
     assert not list(model.parent.glob("work")) and not list((tmp_path / "out" / "cache").glob(".*"))
 
 
+def test_a_run_and_its_report_warn_of_the_data_once(at: Desk, tmp_path: Path) -> None:
+    rows = "".join(f"a parcel of number {number},{'yes' if number % 2 else 'no'}\n" for number in range(60))
+    (tmp_path / "rows.csv").write_text("text,late\n" + rows + "a row without a label,\n", encoding="utf-8")
+    lines = ["tasks: {late: {train: rows.csv, text: text, label: late}}", "data: {on_bad_row: skip}"]
+    (tmp_path / "recipe.yaml").write_text("\n".join(lines), encoding="utf-8")
+    told = finish(start("-m", "understill", "run", "recipe.yaml", *at.sets, folder=tmp_path))
+    assert told.code == 0, told.err
+    assert "report: " in told.out
+    assert told.err.count("bad rows left out") == 1
+
+
 def test_one_process_waits_while_another_trains(at: Desk, tmp_path: Path, make_tiny: Callable[..., object]) -> None:
     import threading
     import time

@@ -321,6 +321,17 @@ def test_a_rate_for_encoders_is_warned_of(make_tiny: Callable[..., Recipe], capl
     assert line.endswith("{lr: 1} for it, as is usual with adadelta")
 
 
+def test_a_rate_for_encoders_is_warned_of_in_any_variant(
+    make_tiny: Callable[..., Recipe], caplog: pytest.LogCaptureFixture
+) -> None:
+    student = {"encoder": {"name": "bilstm", "words": WORDS}, "training": {"lr": 2e-3}}
+    slow = {"slow": {"student.training.lr": 1e-5}}
+    pipeline.make_study(make_tiny(tasks=["mood"], teachers=[{}], student=student, ablations=slow))
+    assert [record.message[:62] for record in caplog.records] == [
+        "bilstm begins at random and hardly learns at lr 1e-05 → write "
+    ]
+
+
 def test_heads_that_read_tokens_are_refused_before_training(words: Callable[..., Recipe]) -> None:
     with pytest.raises(UserError, match=r"heads\.pairs: san"):
         pipeline.make_plan(words(heads={"pairs": "san"}))

@@ -14,6 +14,8 @@ import typer.core
 from understill.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from understill.recipe import Recipe
 
 
@@ -519,9 +521,25 @@ def options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")] = False,
 ) -> None:
     """Set up what all verbs share."""
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO if verbose else logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.addFilter(_once())
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=level, handlers=[handler])
     for library in ("transformers", "accelerate", "datasets", "httpx", "huggingface_hub", "filelock"):
         logging.getLogger(library).setLevel(logging.ERROR)
+
+
+def _once() -> Callable[[logging.LogRecord], bool]:
+    """Let each message through once: a run reads its data, and then its report does."""
+    said: set[str] = set()
+
+    def new(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        known = message in said
+        said.add(message)
+        return not known
+
+    return new
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -69,7 +69,7 @@ def make_study(recipe: Recipe, watch: Watch = silent) -> Study:
         check_trackers(recipe.output.trackers)
     surveys = [grounds.survey(cell.recipe, found) for cell in cells]
     found.raise_if_any()
-    _look_at_rates(recipe)
+    _look_at_rates([cell.recipe for cell in cells])
     loaded = [grounds.data(survey) for survey in surveys]
     plans: list[Plan] = []
     for cell, survey, data in zip(cells, surveys, loaded, strict=True):
@@ -186,10 +186,11 @@ def _all_settings(recipe: Recipe) -> list[Settings]:
     return [recipe.settings(part) for part in parts]
 
 
-def _look_at_rates(recipe: Recipe) -> None:
+def _look_at_rates(recipes: Sequence[Recipe]) -> None:
     """Warn of a rate at which a network that begins at random would hardly learn."""
     for name, optimizer, rate in dict.fromkeys(
         (settings.encoder.name, settings.training.optimizer, settings.training.lr)
+        for recipe in recipes
         for settings in _all_settings(recipe)
         if settings.encoder.own
     ):

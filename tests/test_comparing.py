@@ -180,6 +180,21 @@ def test_other_variants_of_a_study_do_not_count_as_seeds(tmp_path: Path) -> None
     assert len(compare([str(run), str(run)])[0].compared[0].first.values) == 2
 
 
+def test_a_variant_is_named_after_a_colon_and_its_part_after_a_stroke(tmp_path: Path) -> None:
+    run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, skill, seed)} for seed, skill in enumerate((0.7, 0.7, 0.95))])
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    record["cells"][2]["variant"] = "soft-with"
+    write_json(run / "run.json", record)
+    for name in ("soft-with", "soft-with/student"):
+        (found,) = compare([str(run), f"{run}:{name}"])
+        assert found.compared[0].second.mean > 0.9 > found.compared[0].first.mean
+        assert [len(side.values) for side in (found.compared[0].first, found.compared[0].second)] == [2, 1]
+    with pytest.raises(UserError, match='no "soft-wiht"; did you mean "soft-with"'):
+        compare([str(run), f"{run}:soft-wiht"])
+    with pytest.raises(UserError, match='no "baseline"; known: as it is, soft-with, student'):
+        compare([str(run), f"{run}:soft-with/baseline"])
+
+
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     one = run_of(tmp_path, "one", [0.8])
     with pytest.raises(UserError, match="nothing to compare"):

@@ -250,6 +250,7 @@ def evaluate(
         "understill compare runs/single runs/bam",
         "understill compare runs/bam:baseline runs/bam   [dim]# what the teachers have brought[/dim]",
         "understill compare runs/bam:teachers runs/bam runs/compress",
+        "understill compare runs/bilstm_soft:hard-without runs/bilstm_soft:soft-with",
     )
 )
 def compare(
@@ -258,7 +259,8 @@ def compare(
         typer.Argument(
             metavar="NAME",
             help="Run folders, model folders, or RUN:PART, where a part is student, baseline, teachers, or a model's "
-            "name. Of a run it is the student, or else the models of its tasks, with all seeds.",
+            "name; of a study also RUN:VARIANT and RUN:VARIANT/PART. Of a run it is the student, or else the models of "
+            "its tasks, with all seeds.",
             show_default=False,
         ),
     ],

@@ -140,7 +140,7 @@ def _common(first: Side, second: Side) -> list[str]:
 
 
 def find_side(name: str) -> Side:
-    """Return the models meant by a name: a run folder, a run folder and a part played in it, or a model folder."""
+    """Return the models meant by a name: a run folder, a part or a variant of it, or a model folder."""
     path, part = Path(name), ""
     if not path.exists() and ":" in name:
         before, part = name.rsplit(":", 1)
@@ -153,8 +153,12 @@ def find_side(name: str) -> Side:
 
 
 def _of_run(name: str, path: Path, part: str) -> Side:
-    """Find who plays a part in a run, in all seeds of the recipe as it is; teachers answer together."""
-    cells = own_cells(read_record(path))
+    """Find who plays a part in a run, in all seeds of the recipe as it is or of a variant; teachers answer together."""
+    record = read_record(path)
+    cells, variants = own_cells(record), {cell["variant"] for cell in record["cells"]}
+    variant, _, own_part = part.partition("/")
+    if len(variants) > 1 and variant in variants:
+        cells, part = [cell for cell in record["cells"] if cell["variant"] == variant], own_part
     models = cells[0]["models"]
     roles = list(dict.fromkeys(model["role"] for model in models.values()))
     wanted = part or ("student" if "student" in roles else "model")
@@ -170,7 +174,12 @@ def _of_run(name: str, path: Path, part: str) -> Side:
             for cell in cells
         ]
     if not any(found):
-        known = {*roles, *models, *(["teachers"] if cells[0].get("answers") else [])}
+        known = {
+            *roles,
+            *models,
+            *(variants if len(variants) > 1 else ()),
+            *(["teachers"] if cells[0].get("answers") else []),
+        }
         raise UserError(f'{path} has no "{wanted}"; {nearest(wanted, known)}')
     return _side(name, found)
 

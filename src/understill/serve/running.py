@@ -12,9 +12,10 @@ from contextlib import contextmanager
 import uvicorn
 
 from understill.serve.app import make_app
+from understill.serve.logs import tell
 from understill.serve.measures import Measures
 from understill.serve.service import Service
-from understill.serve.settings import Settings
+from understill.serve.settings import Settings, name_of
 
 #: Seconds that connections have, once nobody else can connect, to bring a request that is on its way.
 LAST_CALL = 0.5
@@ -75,12 +76,14 @@ class Server(uvicorn.Server):
             self.failure = error
             self.should_exit = True
         else:
+            tell("ready", model=name_of(self.service.settings.model))
             self.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End in such an order that no request is lost: turn clients away, stop listening, answer, close."""
         self.service.status = "draining"
         if not self.failure:
+            tell("draining")
             if signal.SIGINT not in self._captured_signals:  # who presses Ctrl+C has no proxy that has to be told
                 await self._wait(self.service.settings.drain)
             await self._take_the_last(sockets or [])

@@ -193,7 +193,7 @@ def test_waiting_gathers_rows_even_if_the_model_is_idle() -> None:
 
 def test_the_passes_of_a_slow_model_are_short() -> None:
     async def scene(model: Counting, batcher: Batcher) -> None:
-        model.seconds = 0.015  # a row: 67 a second
+        model.seconds = 0.035  # a row: 29 a second
         await batcher.submit(["a"], None, [LENGTH])
         await batcher.submit(["a"] * 40, None, [LENGTH])
         assert [len(texts) for texts, _ in model.passes] == [1, AT_LEAST, AT_LEAST, 40 - 2 * AT_LEAST]

@@ -19,7 +19,7 @@ from understill.tasks import Task
 PIECE = 8
 
 #: Seconds that a pass may take where the model is slow, so that who comes meanwhile need not wait for longer.
-AT_MOST = 0.2
+AT_MOST = 0.5
 #: Rows that a pass may have however slow the model is: with fewer it would be slower still.
 AT_LEAST = 16
 

@@ -140,6 +140,7 @@ def test_the_report_of_a_large_dev_set_is_measured(
     assert "of one core), " in told and "peak memory: " in told
 
 
+@pytest.mark.slow
 def test_the_server_is_pressed_and_every_answer_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -433,6 +433,26 @@ def export(
 
 @app.command(
     epilog=_examples(
+        "understill serve runs/quickstart",
+        "understill serve runs/quickstart/export/int8 --port 9000",
+        "understill serve runs/quickstart --teacher runs/quickstart/models/teacher-multi",
+    )
+)
+def serve(
+    model: Model,
+    teacher: Annotated[Path | None, typer.Option(help="A second model, to be shown beside the first.")] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all of them.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+) -> None:
+    """Answer over HTTP, with a page to try the model."""
+    from understill.serve.running import serve as run_server
+    from understill.serve.settings import Settings
+
+    run_server(Settings(model, teacher, host=host, port=port))
+
+
+@app.command(
+    epilog=_examples(
         "understill data",
         "understill data recipes/quickstart.yaml --examples 2",
         "understill data --glue glue   [dim]# compare with the official numbers of rows[/dim]",

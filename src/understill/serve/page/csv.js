@@ -75,8 +75,10 @@ export function cellsOf(text, separator, most) {
   return read.fault || oddOnes(plain.rows) < oddOnes(read.rows) ? plain : read;
 }
 
-/** Tell whether a first row looks like the names of columns. */
-export function looksLikeNames(row) {
+/** Guess whether the first row has the names of columns. */
+export const guessNames = (text, separator) => looksLikeNames(cellsOf(text, separator, 1).rows[0] ?? [""]);
+
+function looksLikeNames(row) {
   const names = row.map((cell) => cell.trim());
   const fine = (name) => name && name.length <= 40 && name.split(/\s+/).length <= 4 && !/[.!?…]$/.test(name) && isNaN(name);
   if (!names.every(fine) || new Set(names).size < names.length) return false;
@@ -105,16 +107,18 @@ export function guessSeparator(text) {
 const FIRST = /text|sentence|question|premise|message|review|comment|query|ticket|title|body|content|utterance|first/i;
 const SECOND = /(^|[^a-z])(2|b)$|2$|hypothesis|second|candidate|answer|reply|passage|statement|claim/i;
 
-/** Guess which columns hold texts: by their names, then by how long their cells are. */
-export function guessColumns(names, rows, pair) {
-  const lengths = names.map((_, place) => rows.slice(0, LOOK).reduce((sum, row) => sum + (row[place]?.length ?? 0), 0));
-  const pick = (named, without) => {
-    const places = names.map((_, place) => place).filter((place) => place !== without);
-    const known = places.filter((place) => named(names[place]));
-    return (known.length ? known : places).reduce((a, b) => (lengths[b] > lengths[a] ? b : a), (known.length ? known : places)[0] ?? null);
-  };
-  const first = pick((name) => FIRST.test(name) && !SECOND.test(name));
-  return [first, pair ? pick((name) => SECOND.test(name) , first) : null];
+/** Guess which columns hold texts: by their names, then by how long their cells are; a second one only where it must. */
+export function guessColumns(names, rows, must) {
+  const places = names.map((_, place) => place);
+  const sizes = places.map((place) => rows.slice(0, LOOK).reduce((sum, row) => sum + row[place].length, 0));
+  const longest = (some) => some.reduce((best, place) => (best < 0 || sizes[place] > sizes[best] ? place : best), -1);
+  const called = (pattern) => places.filter((place) => pattern.test(names[place]));
+  const seconds = called(SECOND);
+  const firsts = called(FIRST).filter((place) => !seconds.includes(place));
+  const first = longest(firsts.length ? firsts : places);
+  const others = (some) => some.filter((place) => place !== first);
+  const second = longest(others(seconds));
+  return [first, second < 0 && must ? longest(others(places)) : second];
 }
 
 /** Read a table: its names, its rows, and which of these have more or fewer cells than they should. */

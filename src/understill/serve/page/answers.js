@@ -5,8 +5,8 @@ import { make } from "./dom.js";
 //: Classes that are shown at first where there are many.
 const FEW = 6;
 
-export const percent = (share) => `${(100 * share).toFixed(1)} %`;
-export const milliseconds = (time) => `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`;
+export const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
+export const milliseconds = (time) => `${time < 10 ? time.toFixed(1) : Math.round(time)}\u00a0ms`;
 /** Put an answer into a word: its label, or its score. */
 export const word = (answer) => answer?.label ?? (answer ? answer.score.toFixed(2) : "–");
 

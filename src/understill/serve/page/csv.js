@@ -91,21 +91,21 @@ export function guessSeparator(text) {
   for (const separator of [",", ";", "\t"]) {
     const { rows, starts, fault } = cellsOf(text, separator, LOOK);
     const full = rows.filter((row) => !isBlank(row));
-    if (full.length < 2) continue;
+    if (full.length < 2 && !(full.length && fault && looksLikeNames(full[0]))) continue;
     const width = full[0].length;
     const share = 1 - oddOnes(full) / full.length;
     // Sentences have commas, too: rows without names above them have to agree on more.
     const fits = width > 1 && share >= (looksLikeNames(full[0]) ? 0.5 : 0.8);
     const better = share > best.share || (share === best.share && width > best.width);
     const quoted = width === 1 && share === 1 && !fault && starts.some((place) => text[place] === '"');
-    if ((fits && better) || (quoted && !best.share)) best = { separator, share: fits ? share : 0, width };
+    if ((fits && better) || (quoted && !best.separator)) best = { separator, share: fits ? share : 0, width };
   }
   return best.separator;
 }
 
 //: What columns of texts are called; those of second texts come with a number, a letter or a name of their own.
 const FIRST = /text|sentence|question|premise|message|review|comment|query|ticket|title|body|content|utterance|first/i;
-const SECOND = /(^|[^a-z])(2|b)$|2$|hypothesis|second|candidate|answer|reply|passage|statement|claim/i;
+const SECOND = /(?<!^column )2$|(^|[^a-z])b$|hypothesis|second|candidate|answer|reply|passage|statement|claim/i;
 
 /** Guess which columns hold texts: by their names, then by how long their cells are; a second one only where it must. */
 export function guessColumns(names, rows, must) {

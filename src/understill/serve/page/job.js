@@ -180,6 +180,6 @@ function columnsOf({ name, labels }, teacher) {
     return [[`${prefix}_label`, value("label", String)], [`${prefix}_probability`, value("probability", number)]];
   };
   if (!teacher) return by("student", name);
-  const differ = (answer) => (answer[name] ? (answer[name].differ ? "yes" : "no") : "");
+  const differ = (answer) => (answer[name]?.teacher ? (answer[name].differ ? "yes" : "no") : "");
   return [...by("student", name), ...by("teacher", `${name}_teacher`), [`${name}_differ`, differ]];
 }

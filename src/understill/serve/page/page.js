@@ -12,7 +12,7 @@ const refresh = () => views.forEach((view) => view.refresh());
 function failed(error) {
   if (error && !(error instanceof Refused)) console.error(error);
   const locked = error?.status === 401;
-  if (locked && hasKey()) find("lock-why").textContent = error.message;
+  if (locked && hasKey()) find("lock-why").textContent = "The server does not know this key.";
   const before = find("lock").hidden;
   find("lock").hidden = !locked;
   if (locked && before) find("key").focus();

@@ -65,21 +65,24 @@ function inAll(answers) {
   return parts.join(", ");
 }
 
-/** Tell in sentences which rows get no answer, and why. */
+/** Tell in sentences which rows get no answers, and why. */
 export function notesOf(job) {
   const { odd, empty, long } = job.faults;
-  const lines = (places) => {
-    const some = places.slice(0, NAMED).map((place) => job.table.line(place)).join(", ");
-    return `${places.length === 1 ? "line" : "lines"} ${some}${places.length > NAMED ? ", …" : ""}`;
-  };
-  const told = (places, has, have) => `${count(places.length, "row")} ${places.length === 1 ? has : have} (${lines(places)}): no answer.`;
-  const found = job.picked.tasks.length ? [] : ["No task is picked."];
   const names = job.leftOut.map((task) => task.name).join(", ");
-  if (names) found.push(`${names}: no answers without a column for the second text.`);
-  if (odd.length) found.push(told(odd, "has more or fewer cells than the first", "have more or fewer cells than the first"));
-  if (empty.length) found.push(told(empty, "lacks a text", "lack a text"));
-  if (long.length) found.push(told(long, "has a text that is too long for the server", "have a text that is too long for the server"));
   const refused = [...job.refused];
-  if (refused.length) found.push(`${told(refused.map(([place]) => place), "was refused", "were refused")} The server said: ${refused[0][1]}`);
-  return found;
+  const notes = [
+    [!job.picked.tasks.length, () => "No task is picked."],
+    [names, () => `${names}: no answers without a column for the second text.`],
+    [odd.length, () => `${linesOf(job, odd)}: more or fewer cells than in the first row, so no answers.`],
+    [empty.length, () => `${linesOf(job, empty)}: a text is missing, and answers that need it are left blank.`],
+    [long.length, () => `${linesOf(job, long)}: a text is longer than the server takes, and answers that need it are left blank.`],
+    [refused.length, () => `${linesOf(job, refused.map(([place]) => place))}: refused. The server said: ${refused[0][1]}`],
+  ];
+  return notes.filter(([is]) => is).map(([, sentence]) => sentence());
+}
+
+function linesOf(job, places) {
+  const some = places.slice(0, NAMED).map((place) => job.table.line(place).toLocaleString("en"));
+  const more = places.length - some.length;
+  return `${places.length === 1 ? "Line" : "Lines"} ${some.join(", ")}${more ? ` and ${more.toLocaleString("en")} more` : ""}`;
 }

@@ -37,6 +37,7 @@ export class Typing {
 
   soon() {
     clearTimeout(this.timer);
+    find("answers").setAttribute("aria-busy", "true");
     this.timer = setTimeout(() => this.ask(), REST);
   }
 

@@ -674,7 +674,7 @@ def test_other_tasks_ask_for_another_run_and_keep_what_is_there(page: Browser, a
         ("id,message\n1,größer\n".encode("latin-1"), "This is no text in UTF-8."),
         (b"PK\x03\x04\x00\x00spreadsheet", "This is no text in UTF-8."),
         (b'id,message\n1,good\n2,"never closed\n3,bad\n', "Line 3: a cell begins with a quote that is never closed."),
-        (b'id,message\n1,"so" he said\n', "Line 2: a cell begins with a quote and goes on after the closing one."),
+        (b'id,message\n1,"so" he said\n', "Line 2: a cell goes on after its closing quote."),
         (b"id,message\n", "There are no rows in this table."),
     ],
 )

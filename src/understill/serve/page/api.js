@@ -37,7 +37,7 @@ export async function ask(address, body, signal) {
   try {
     answer = JSON.parse(said);
   } catch {
-    throw new Refused(`The server answered ${response.status}, without an answer that this page can read.`, response.status);
+    throw new Refused(`The server answered ${response.status}, and nothing that this page can read.`, response.status);
   }
   if (response.ok) return answer;
   const sentence = answer.error ?? `The server answered ${response.status}.`;

@@ -6,6 +6,9 @@ export const SEPARATORS = { ",": "commas", ";": "semicolons", "\t": "tabs", "": 
 const BOM = "\ufeff";
 //: Rows that a guess looks at.
 const LOOK = 200;
+//: What columns of texts are called; those of second texts come with a number, a letter or a name of their own.
+const FIRST = /text|sentence|question|premise|message|review|comment|query|ticket|title|body|content|utterance|first/i;
+const SECOND = /(?<!^column )2$|(^|[^a-z])b$|hypothesis|second|candidate|answer|reply|passage|statement|claim/i;
 
 /** Return the text in a file's bytes, or throw an error that says what to do. */
 export function decode(bytes) {
@@ -17,58 +20,65 @@ export function decode(bytes) {
   } catch {
     text = "\0";
   }
-  if (text.includes("\0")) throw new Error("This is no text in UTF-8. Save it as “CSV UTF-8”, then choose it again.");
-  return text;
+  if (!text.includes("\0")) return text;
+  throw new Error("This is no text in UTF-8. Save it as “CSV UTF-8”, then choose it again.");
 }
 
-/** Read rows of cells and where each begins. What cannot be read ends the table with a fault; a sentence tells of it. */
+const breaksIn = (text) => text.match(/\r\n|\n|\r/g)?.length ?? 0;
+
+/** Read rows of cells, and the line each begins in. What cannot be read ends the table, and a sentence says why. */
 export function parse(text, separator, quotes = true, most = Infinity) {
-  const rows = [];
-  const starts = [];
+  const found = { rows: [], lines: [], quoted: false, fault: null };
   const end = text.length;
   const stop = new RegExp(`[${separator}\r\n]`, "g");
   let at = text.startsWith(BOM) ? 1 : 0;
-  const fault = (start, what) => ({ rows, starts, fault: `Line ${lineOf(text, start)}: ${what}` });
-  while (at < end && rows.length < most) {
+  let line = 1;
+  while (at < end && found.rows.length < most) {
     const row = [];
-    starts.push(at);
-    for (;;) {
+    const from = line;
+    do {
+      if (row.length) at += 1; // past the separator
       const start = at;
-      let cell = "";
       if (quotes && separator && text[at] === '"') {
+        let cell = "";
         do {
           const close = text.indexOf('"', at + 1);
-          if (close < 0) return fault(start, "a cell begins with a quote that is never closed.");
+          if (close < 0) return { ...found, fault: `Line ${line}: a cell begins with a quote that is never closed.` };
           cell += text.slice(at + 1, close + 1);
           at = close + 1;
         } while (text[at] === '"');
-        cell = cell.slice(0, -1);
-        if (at < end && text[at] !== separator && text[at] !== "\r" && text[at] !== "\n") {
-          return fault(start, "a cell begins with a quote and goes on after the closing one. Double the quotes inside cells.");
+        if (at < end && !(separator + "\r\n").includes(text[at])) {
+          const rule = "Quotes inside a cell have to be doubled.";
+          return { ...found, fault: `Line ${line}: a cell goes on after its closing quote. ${rule}` };
         }
+        row.push(cell.slice(0, -1));
+        line += breaksIn(cell);
+        found.quoted = true;
       } else {
         stop.lastIndex = at;
         at = stop.exec(text)?.index ?? end;
-        cell = text.slice(start, at);
+        row.push(text.slice(start, at));
       }
-      row.push(cell);
-      if (at < end && text[at] === separator) at += 1;
-      else break;
-    }
-    rows.push(row);
+    } while (at < end && text[at] === separator);
+    found.rows.push(row);
+    found.lines.push(from);
     at += text.startsWith("\r\n", at) ? 2 : 1;
+    line += 1;
   }
-  return { rows, starts, fault: null };
+  return found;
 }
 
-/** Return the number of the line that a place in a text is in. */
-export const lineOf = (text, place) => text.slice(0, place).split(/\r\n|\n|\r/).length;
-
 const isBlank = (row) => row.length === 1 && row[0] === "";
-const oddOnes = (rows) => rows.filter((row) => !isBlank(row) && row.length !== rows[0].length).length;
+const withoutBlanks = (rows) => rows.filter((row) => !isBlank(row));
 
-/** Read cells. In tables of tabs a quote may enclose a cell or be a character like any other: what fits better is taken. */
-export function cellsOf(text, separator, most) {
+/** Count the rows that have more or fewer cells than the first. */
+function oddOnes(rows) {
+  const full = withoutBlanks(rows);
+  return full.filter((row) => row.length !== full[0].length).length;
+}
+
+/** Read cells. Between tabs, a quote may enclose a cell or be a character like any other: what fits better is taken. */
+function cellsOf(text, separator, most) {
   const read = parse(text, separator, true, most);
   if (separator !== "\t" || !(read.fault || oddOnes(read.rows))) return read;
   const plain = parse(text, separator, false, most);
@@ -80,8 +90,9 @@ export const guessNames = (text, separator) => looksLikeNames(cellsOf(text, sepa
 
 function looksLikeNames(row) {
   const names = row.map((cell) => cell.trim());
-  const fine = (name) => name && name.length <= 40 && name.split(/\s+/).length <= 4 && !/[.!?…]$/.test(name) && isNaN(name);
-  if (!names.every(fine) || new Set(names).size < names.length) return false;
+  const isShort = (name) => name.length <= 40 && name.split(/\s+/).length <= 4;
+  const isName = (name) => name && isNaN(name) && isShort(name) && !/[.!?…]$/.test(name);
+  if (!names.every(isName) || new Set(names).size < names.length) return false;
   return names.length > 1 || FIRST.test(names[0]);
 }
 
@@ -89,25 +100,21 @@ function looksLikeNames(row) {
 export function guessSeparator(text) {
   let best = { separator: "", share: 0, width: 1 };
   for (const separator of [",", ";", "\t"]) {
-    const { rows, starts, fault } = cellsOf(text, separator, LOOK);
-    const full = rows.filter((row) => !isBlank(row));
+    const { rows, quoted, fault } = cellsOf(text, separator, LOOK);
+    const full = withoutBlanks(rows);
     if (full.length < 2 && !(full.length && fault && looksLikeNames(full[0]))) continue;
     const width = full[0].length;
     const share = 1 - oddOnes(full) / full.length;
     // Sentences have commas, too: rows without names above them have to agree on more.
     const fits = width > 1 && share >= (looksLikeNames(full[0]) ? 0.5 : 0.8);
     const better = share > best.share || (share === best.share && width > best.width);
-    const quoted = width === 1 && share === 1 && !fault && starts.some((place) => text[place] === '"');
-    if ((fits && better) || (quoted && !best.separator)) best = { separator, share: fits ? share : 0, width };
+    const column = quoted && width === 1 && share === 1 && !fault;
+    if ((fits && better) || (column && !best.separator)) best = { separator, share: fits ? share : 0, width };
   }
   return best.separator;
 }
 
-//: What columns of texts are called; those of second texts come with a number, a letter or a name of their own.
-const FIRST = /text|sentence|question|premise|message|review|comment|query|ticket|title|body|content|utterance|first/i;
-const SECOND = /(?<!^column )2$|(^|[^a-z])b$|hypothesis|second|candidate|answer|reply|passage|statement|claim/i;
-
-/** Guess which columns hold texts: by their names, then by how long their cells are; a second one only where it must. */
+/** Guess which columns hold texts, by name, then by length; a second one by name alone, unless there must be one. */
 export function guessColumns(names, rows, must) {
   const places = names.map((_, place) => place);
   const sizes = places.map((place) => rows.slice(0, LOOK).reduce((sum, row) => sum + row[place].length, 0));
@@ -123,24 +130,22 @@ export function guessColumns(names, rows, must) {
 
 /** Read a table: its names, its rows, and which of these have more or fewer cells than they should. */
 export function readTable(text, separator, named) {
-  const { rows, starts, fault } = cellsOf(text, separator);
+  const { rows, lines, fault } = cellsOf(text, separator);
   while (rows.length && isBlank(rows.at(-1))) rows.pop();
-  while (rows.length && isBlank(rows[0])) {
-    rows.shift();
-    starts.shift();
-  }
-  const odd = new Set();
-  const first = rows[0] ?? [];
+  const blank = rows.findIndex((row) => !isBlank(row)); // how many come before the first that is not
   const width = rows.reduce((most, row) => Math.max(most, row.length), 0);
-  const written = named ? rows.shift() : [];
-  if (named) starts.shift();
+  const usual = rows[blank]?.length;
+  const written = named && rows.length ? rows[blank] : [];
+  for (const each of [rows, lines]) each.splice(0, named ? blank + 1 : blank);
+  const odd = new Set();
   rows.forEach((row, place) => {
-    if (row.length !== first.length && !isBlank(row)) odd.add(place);
+    if (row.length !== usual && !isBlank(row)) odd.add(place);
     while (row.length < width) row.push("");
   });
-  const names = Array.from({ length: width }, (_, place) => written[place]?.trim() || (width > 1 ? `column ${place + 1}` : "text"));
+  const unnamed = (place) => (width > 1 ? `column ${place + 1}` : "text");
+  const names = Array.from({ length: width }, (_, place) => written[place]?.trim() || unnamed(place));
   const header = names.map((name, place) => written[place] ?? name);
-  return { names, header, rows, odd, fault, line: (place) => lineOf(text, starts[place]) };
+  return { names, header, rows, odd, fault, lines };
 }
 
 /** Write rows as text, quotes where they are needed. */

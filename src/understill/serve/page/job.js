@@ -117,7 +117,7 @@ export class Job {
     this.done += block.length;
   }
 
-  /** Ask for rows. If the server will not take them together it gets them in halves, to find the one that it refuses. */
+  /** Ask for rows. If the server refuses them it gets them in halves, until the row is found that it does not take. */
   async #ask(places, pair, tasks, found, signal, waiting) {
     const texts = places.map((place) => this.texts(place, pair));
     const seconds = pair ? texts.map((each) => each[1]) : null;
@@ -135,7 +135,7 @@ export class Job {
       await this.#ask(places.slice(half), pair, tasks, found, signal, waiting);
       return;
     }
-    if (said.answers.length !== places.length) throw new Error("The server answered another number of rows than it was asked.");
+    if (said.answers.length !== places.length) throw new Error("The server answered more or fewer rows than it got.");
     places.forEach((place, number) => {
       for (const name of tasks) {
         found.get(place)[name] = {

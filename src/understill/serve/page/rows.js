@@ -11,14 +11,21 @@ const short = (text) => (text.length > LONG ? `${text.slice(0, LONG)} …` : tex
 
 /** Draw the head and the body of a table of some rows. */
 export function drawRows(job, places) {
-  const names = job.columns.map((column) => job.table.names[column]);
+  const texts = job.columns.map((column) => job.table.names[column]);
   const said = job.tasks.flatMap(({ name }) => (job.teacher ? [name, `${name}, teacher`] : [name]));
-  const head = ["", ...names, ...said].map((name) => make("th", { scope: "col" }, name));
-  const rows = places.map((place) => {
-    const texts = job.columns.map((column) => make("td", { class: "text", dir: "auto" }, short(job.table.rows[place][column])));
-    const answers = job.tasks.flatMap(({ name }) => cells(job.answers[place]?.[name], job.teacher));
-    return make("tr", {}, make("th", { scope: "row", class: "n" }, (place + 1).toLocaleString("en")), ...texts, ...answers);
-  });
+  return table(["", ...texts, ...said], places.map((place) => drawRow(job, place)));
+}
+
+function drawRow(job, place) {
+  const row = job.table.rows[place];
+  const number = make("th", { scope: "row", class: "n" }, (place + 1).toLocaleString("en"));
+  const texts = job.columns.map((column) => make("td", { class: "text", dir: "auto" }, short(row[column])));
+  const answers = job.tasks.flatMap(({ name }) => cells(job.answers[place]?.[name], job.teacher));
+  return make("tr", {}, number, ...texts, ...answers);
+}
+
+function table(names, rows) {
+  const head = names.map((name) => make("th", { scope: "col" }, name));
   return [make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)];
 }
 
@@ -37,16 +44,20 @@ function words(answer) {
 
 /** Draw what was said in all: how often each class, the mean of scores, and how often the teacher differs. */
 export function drawTally(job) {
-  const head = ["task", "answers", ...(job.teacher ? ["the teacher differs"] : [])].map((name) => make("th", { scope: "col" }, name));
   const rows = job.tasks.map(({ name }) => {
     const said = job.answers.map((answer) => answer?.[name]).filter(Boolean);
     const row = [make("th", { scope: "row" }, name), make("td", {}, inAll(said.map((each) => each.student)))];
-    const apart = said.filter((each) => each.differ).length;
-    const share = said.length ? ` (${percent(apart / said.length)})` : "";
-    if (job.teacher) row.push(make("td", {}, `${apart.toLocaleString("en")} of ${count(said.length, "row")}${share}`));
+    if (job.teacher) row.push(make("td", {}, differing(said.filter((each) => each.teacher))));
     return make("tr", {}, ...row);
   });
-  return make("table", {}, make("caption", {}, "In all"), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
+  const names = ["task", "answers", ...(job.teacher ? ["the teacher differs"] : [])];
+  return make("table", {}, make("caption", {}, "In all"), ...table(names, rows));
+}
+
+function differing(said) {
+  const times = said.filter((each) => each.differ).length;
+  const share = said.length ? ` (${percent(times / said.length)})` : "";
+  return `${times.toLocaleString("en")} of ${count(said.length, "row")}${share}`;
 }
 
 function inAll(answers) {
@@ -54,8 +65,9 @@ function inAll(answers) {
   if (answers[0].label === undefined) {
     const scores = answers.map((each) => each.score);
     const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;
-    const ends = scores.reduce(([low, high], score) => [Math.min(low, score), Math.max(high, score)], [Infinity, -Infinity]);
-    return `mean ${mean.toFixed(2)}, from ${ends[0].toFixed(2)} to ${ends[1].toFixed(2)}`;
+    const low = scores.reduce((a, b) => Math.min(a, b));
+    const high = scores.reduce((a, b) => Math.max(a, b));
+    return `mean ${mean.toFixed(2)}, from ${low.toFixed(2)} to ${high.toFixed(2)}`;
   }
   const counts = new Map();
   for (const { label } of answers) counts.set(label, (counts.get(label) ?? 0) + 1);
@@ -68,21 +80,22 @@ function inAll(answers) {
 /** Tell in sentences which rows get no answers, and why. */
 export function notesOf(job) {
   const { odd, empty, long } = job.faults;
+  const left = "and answers that need it are left blank";
   const names = job.leftOut.map((task) => task.name).join(", ");
-  const refused = [...job.refused];
-  const notes = [
-    [!job.picked.tasks.length, () => "No task is picked."],
-    [names, () => `${names}: no answers without a column for the second text.`],
-    [odd.length, () => `${linesOf(job, odd)}: more or fewer cells than in the first row, so no answers.`],
-    [empty.length, () => `${linesOf(job, empty)}: a text is missing, and answers that need it are left blank.`],
-    [long.length, () => `${linesOf(job, long)}: a text is longer than the server takes, and answers that need it are left blank.`],
-    [refused.length, () => `${linesOf(job, refused.map(([place]) => place))}: refused. The server said: ${refused[0][1]}`],
-  ];
-  return notes.filter(([is]) => is).map(([, sentence]) => sentence());
+  const refused = [...job.refused.keys()];
+  const notes = [];
+  if (!job.picked.tasks.length) notes.push("No task is picked.");
+  if (names) notes.push(`${names}: no answers without a column for the second text.`);
+  if (odd.length) notes.push(`${linesOf(job, odd)}: more or fewer cells than in the first row, so no answers.`);
+  if (empty.length) notes.push(`${linesOf(job, empty)}: a text is missing, ${left}.`);
+  if (long.length) notes.push(`${linesOf(job, long)}: a text is longer than the server takes, ${left}.`);
+  if (refused.length) notes.push(`${linesOf(job, refused)}: refused. The server said: ${job.refused.get(refused[0])}`);
+  return notes;
 }
 
 function linesOf(job, places) {
-  const some = places.slice(0, NAMED).map((place) => job.table.line(place).toLocaleString("en"));
+  const some = places.slice(0, NAMED).map((place) => job.table.lines[place].toLocaleString("en"));
   const more = places.length - some.length;
-  return `${places.length === 1 ? "Line" : "Lines"} ${some.join(", ")}${more ? ` and ${more.toLocaleString("en")} more` : ""}`;
+  const rest = more ? ` and ${more.toLocaleString("en")} more` : "";
+  return `${places.length === 1 ? "Line" : "Lines"} ${some.join(", ")}${rest}`;
 }

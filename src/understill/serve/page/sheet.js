@@ -173,12 +173,14 @@ export class Sheet {
     this.page = Math.min(this.page, last);
     const from = this.page * PAGE;
     const some = places.slice(from, from + PAGE);
-    find("sheet-name").textContent = `${this.source.name}: ${count(table.rows.length, "row")}, ${count(table.names.length, "column")}`;
+    const size = `${count(table.rows.length, "row")}, ${count(table.names.length, "column")}`;
+    find("sheet-name").textContent = `${this.source.name}: ${size}`;
     find("notes").replaceChildren(...notesOf(job).map((note) => make("li", {}, note)));
     find("tally").replaceChildren(drawTally(job));
     find("tally").hidden = !job.done;
     find("only").hidden = !job.teacher || !job.done;
-    find("shown").textContent = some.length ? `Rows ${from + 1} to ${from + some.length} of ${places.length}` : "No rows";
+    const shown = `Rows ${from + 1} to ${from + some.length} of ${places.length}`;
+    find("shown").textContent = some.length ? shown : "No rows";
     find("back").hidden = find("next").hidden = last === 0;
     find("back").disabled = this.page === 0;
     find("next").disabled = this.page === last;

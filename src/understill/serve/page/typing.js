@@ -1,6 +1,6 @@
 // Typing: answers for one text or one pair, as it is typed.
 
-import { makeCard, milliseconds, percent, word } from "./answers.js";
+import { Card, milliseconds, percent, word } from "./answers.js";
 import { predict } from "./api.js";
 import { find, make, say } from "./dom.js";
 
@@ -30,7 +30,7 @@ export class Typing {
     find("other").hidden = !pair;
     find("first-name").textContent = pair ? "First text" : "Text";
     const both = pair && tasks.some((task) => !task.pair);
-    for (const group of this.groups) group.title.textContent = both ? (group.pair ? "Both texts" : "First text") : "Answers";
+    for (const group of this.groups) group.name(both);
     say(find("none"), tasks.length ? "" : "Pick a task to see its answer.");
     this.ask();
   }
@@ -73,13 +73,18 @@ export class Typing {
 class Group {
   constructor(tasks, pair) {
     this.pair = pair;
-    this.cards = new Map(tasks.map((task) => [task.name, makeCard(task)]));
+    this.cards = new Map(tasks.map((task) => [task.name, new Card(task)]));
     this.time = make("span", { class: "time" });
     this.hint = make("p", { class: "soft" });
     this.title = make("span");
     const cards = make("div", { class: "cards" }, ...[...this.cards.values()].map((card) => card.element));
     this.head = make("h2", {}, this.title, this.time);
     this.element = make("section", { class: "group" }, this.head, this.hint, cards);
+  }
+
+  /** Tell which texts the answers are about where there are answers about others, too. */
+  name(both) {
+    this.title.textContent = !both ? "Answers" : this.pair ? "Both texts" : "First text";
   }
 
   clear(sentence = "") {
@@ -112,7 +117,7 @@ class Group {
     const answer = said.answers[0][name];
     const other = said.teacher?.answers[0][name];
     const apart = said.differ?.[0].includes(name) ?? false;
-    this.cards.get(name).show(said.teacher ? { student: answer, teacher: other } : { "": answer }, apart);
+    this.cards.get(name).show(said.teacher ? [["student", answer], ["teacher", other]] : [["", answer]], apart);
     const one = (each) => word(each) + (each?.label ? ` ${percent(each.probabilities[each.label])}` : "");
     return `${name}: ${one(answer)}${apart ? `, but the teacher says ${one(other)}` : ""}.`;
   }

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from understill.errors import nearest
 
 _TEXT = "The parcel never came."
 
@@ -14,6 +24,7 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+Name = Annotated[str, StringConstraints(max_length=200)]
 Texts = Annotated[
     list[str],
     BeforeValidator(_listed),
@@ -42,7 +53,9 @@ class Question(Form):
 
     texts: Texts = Field(description="One text, or several; the first texts of pairs.")
     pairs: Texts | None = Field(None, description="The second texts of pairs, as many as texts.")
-    tasks: list[str] | None = Field(None, description="The tasks to answer; all that read so many texts if left out.")
+    tasks: list[Name] | None = Field(
+        None, max_length=1000, description="The tasks to answer; all that read so many texts if left out."
+    )
     teacher: bool = Field(False, description="Ask the teacher too, where the server has one.")
 
 
@@ -125,4 +138,29 @@ class Ready(Form):
 class Refusal(Form):
     """Why there is no answer."""
 
-    error: str = Field(description="One plain sentence.", examples=['the model has no task "mod"; did you mean "mood"?'])
+    error: str = Field(
+        description="One plain sentence.", examples=['the model has no task "mod"; did you mean "mood"?']
+    )
+
+
+def sentence(error: ValidationError) -> str:
+    """Say what is wrong with a question, without quoting more of it than a key."""
+    wrong = error.errors(include_url=False, include_input=False)[0]
+    kind, (key, *rest) = wrong["type"], wrong["loc"] or ("the body",)
+    if kind == "json_invalid":
+        return f"the body is no JSON: {wrong['ctx']['error']}"
+    if kind == "extra_forbidden":
+        shown = str(key) if len(str(key)) <= 40 else f"{str(key)[:40]}…"
+        return f'"{shown}" is no key of a question; {nearest(shown, Question.model_fields)}'
+    place = f"{key}, number {int(rest[0]) + 1}" if rest else str(key)
+    if kind == "list_type":
+        return f"{key} must be a {'' if key == 'tasks' else 'string or a '}list of strings"
+    return f"{place} {_WRONG[kind]}" if kind in _WRONG else f"{place}: {wrong['msg']}"
+
+
+_WRONG = {
+    "missing": "is missing",
+    "model_type": "must be an object, in braces",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+}

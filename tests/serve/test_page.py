@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 import pytest
@@ -20,15 +18,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from browser import CHROMIUM, Browser
-from kinds import ALIKE, BEST, FOLLOWS, MOOD, STARS, TOPIC, save_kind
-from understill.evaluate.predictor import Predictor
+from kinds import ALIKE, BEST, FOLLOWS, MOOD, STARS, TOPIC
+from serving import export_tiny, serving
 from understill.loading import load
-from understill.models.folder import load_model
 from understill.runtime.answers import Answer, Answerer
-from understill.ship.onnx import write_onnx
 
-for needed in ("fastapi", "onnxruntime", "uvicorn"):
-    pytest.importorskip(needed, reason=f"needs {needed}")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 
 #: A label that would be an element of the page, were it not text.
@@ -40,68 +34,45 @@ PAIR = [task.name for task in TASKS if task.pair]
 
 TEXT, SECOND = "The parcel never came, and I was charged twice!", "my account is locked"
 #: Small enough that files come to their edges.
-LIMITS = ("--max-rows", "12", "--max-characters", "200", "--max-bytes", "2500")
+OPTIONS = ("--drain", "0", "--max-rows", "12", "--max-characters", "200", "--max-bytes", "1500")
 
 
 # Servers, and what their models say ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Models:
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two exported models, the teacher another network than the student."""
-
-    student: Path
-    teacher: Path
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     root = tmp_path_factory.mktemp("models")
-    for name, network in (("student", "bert"), ("teacher", "bilstm")):
-        predictor = Predictor(load_model(save_kind(root / f"{name}-model", network, TASKS)))
-        (root / name).mkdir()
-        write_onnx(predictor.folder, predictor.tasks, root / name)
-    return Models(root / "student", root / "teacher")
-
-
-@contextmanager
-def serving(*words: str | Path, **surroundings: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Serve on a free port; give the address and the process."""
-    command = [sys.executable, "-m", "understill", "serve", *map(str, words), "--port", "0", "--log", "errors"]
-    values = {**os.environ, **surroundings}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=values) as process:
-        try:
-            assert process.stdout
-            said = process.stdout.readline()
-            found = re.search(r"http://\S+", said)
-            assert found, said
-            yield found[0], process
-        finally:
-            process.kill()
+    return {"student": export_tiny(root, "bert", TASKS), "teacher": export_tiny(root, "bilstm", TASKS)}
 
 
 @pytest.fixture(scope="module")
-def alone(models: Models) -> Iterator[str]:
-    with serving(models.student, *LIMITS) as (address, _):
-        yield address
+def alone(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of the student."""
+    with serving(models["student"], tmp_path_factory.mktemp("alone"), *OPTIONS) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")
-def beside(models: Models) -> Iterator[str]:
-    with serving(models.student, "--teacher", models.teacher, *LIMITS) as (address, _):
-        yield address
+def beside(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server with the teacher beside the student."""
+    place = tmp_path_factory.mktemp("beside")
+    with serving(models["student"], place, "--teacher", models["teacher"], *OPTIONS) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")
-def student(models: Models) -> Answerer:
-    return load(models.student)
+def student(models: dict[str, Path]) -> Answerer:
+    return load(models["student"])
 
 
 @pytest.fixture(scope="module")
-def teacher(models: Models) -> Answerer:
-    return load(models.teacher)
+def teacher(models: dict[str, Path]) -> Answerer:
+    return load(models["teacher"])
 
 
+@cache
 def row_of(model: Answerer, text: str, second: str = "") -> dict[str, Answer]:
     """What a model says of one row: of the first text, and of both where there is a second."""
     found = model.predict([text]) if text.strip() else {}
@@ -326,7 +297,7 @@ def test_what_looks_like_markup_stays_text(page: Browser, beside: str, tmp_path:
     page.wait("document.querySelector('#download').checkVisibility()")
     assert MARKUP in page.said
     assert page.run("document.querySelectorAll('img, script:not([src])').length") == 0
-    assert page.run("document.title") == "student · understill"
+    assert page.run("document.title") == "bert · understill"
 
 
 def test_a_text_that_the_server_refuses_is_told_of_in_its_words(page: Browser, alone: str) -> None:
@@ -358,7 +329,7 @@ def test_student_and_teacher_stand_side_by_side_and_differences_are_marked(
     page: Browser, beside: str, student: Answerer, teacher: Answerer
 ) -> None:
     enter(page, beside)
-    assert "beside its teacher teacher" in page.said
+    assert "beside its teacher bilstm" in page.said
     marked = set()
     for text in (TEXT, "good", "the film was far too long"):
         page.type("#first", text)
@@ -462,9 +433,9 @@ def answer_all(page: Browser) -> None:
 def test_a_file_comes_back_with_the_models_answers_cell_by_cell(
     page: Browser, alone: str, student: Answerer, tmp_path: Path, separator: str, newline: str, encoding: str
 ) -> None:
-    rows = [
-        [f"{number}", f"{row[1]} {number}" if row[1].strip() else row[1], row[2]] for number in range(5) for row in ROWS
-    ]
+    # Long enough that a request has room for fewer rows than it may hold.
+    longer = [f"{' and so on' * 12} {number}" for number in range(5)]
+    rows = [[row[0], row[1] + end if row[1].strip() else row[1], row[2]] for end in longer for row in ROWS]
     file = tmp_path / "tickets.csv"
     file.write_bytes(written([HEADER, *rows], separator, newline).encode(encoding))
     enter(page, alone)
@@ -579,11 +550,13 @@ def test_a_busy_server_is_asked_again_and_a_stopped_file_goes_on(
     put_in(page, file)
     page.click("#start")
     page.wait("document.querySelector('#done').textContent.startsWith('Stopped')")
-    assert re.search(r"Stopped after \d+ of 40 rows\.", page.said)
+    stopped = re.search(r"Stopped after (\d+) of 40 rows\.", page.said)
+    assert stopped and 0 < int(stopped[1]) < 40
     assert "The server cannot be reached." in page.said
     assert page.run("document.querySelector('#start').textContent") == "Go on"
     answer_all(page)
     assert "The server cannot be reached." not in page.said
+    assert f"{40 - int(stopped[1])} rows in " in page.said, "what was answered is not asked again"
     check_download(page.download("#download", tmp_path), ",", rows, expected(rows, student))
 
 
@@ -765,9 +738,11 @@ def test_columns_of_texts_are_guessed(
 # Keys, and a server that is gone --------------------------------------------------------------------------------------
 
 
-def test_a_key_is_asked_for_and_a_server_that_is_gone_is_told_of(page: Browser, models: Models) -> None:
-    with serving(models.student, UNDERSTILL_KEYS="sesame other") as (address, process):
-        page.open(address + "/")
+def test_a_key_is_asked_for_and_a_server_that_is_gone_is_told_of(
+    page: Browser, models: dict[str, Path], tmp_path: Path
+) -> None:
+    with serving(models["student"], tmp_path, UNDERSTILL_KEYS="sesame other") as server:
+        page.open(server.url + "/")
         page.wait("document.querySelector('#lock').checkVisibility()")
         assert page.run("document.activeElement.id") == "key"
         assert "The server asks for a key." in page.said
@@ -781,8 +756,7 @@ def test_a_key_is_asked_for_and_a_server_that_is_gone_is_told_of(page: Browser, 
         page.type("#first", TEXT)
         settle(page, "mood")
 
-        process.kill()
-        process.wait()
+        server.end(SIGKILL)
         page.type("#first", "good")
         page.wait("document.querySelector('#trouble').checkVisibility()")
         assert "The server cannot be reached." in page.run("document.querySelector('#trouble').textContent")
@@ -865,10 +839,13 @@ def test_the_keyboard_reaches_everything_in_reading_order(page: Browser, beside:
     enter(page, beside)
     page.run("document.querySelector('#view-text').focus()")
     seen = []
-    ring = (
-        "((at) => [at.id || at.parentElement.textContent.trim(), [at, at.nextElementSibling].some((each) =>"
-        " each && getComputedStyle(each).outlineStyle === 'solid')].join('|'))(document.activeElement)"
-    )
+    ring = """(() => {
+      const at = document.activeElement;
+      const isSeen = (each) => each?.checkVisibility({ opacityProperty: true });
+      const ringed = [at, at.nextElementSibling].some(
+        (each) => isSeen(each) && getComputedStyle(each).outlineStyle === 'solid');
+      return [at.id || at.parentElement.textContent.trim(), ringed].join('|');
+    })()"""
     for _ in range(len(TASKS) + 3):
         page.press("Tab")
         name, visible = page.run(ring).split("|")

@@ -3,7 +3,7 @@
 import { predict } from "./api.js";
 
 //: Rows in a request, and requests at a time: the server is never idle, and the page shows progress often.
-const ROWS = 32;
+const ROWS = 64;
 const LANES = 2;
 
 const bytesOf = (text) => new TextEncoder().encode(JSON.stringify(text)).length;

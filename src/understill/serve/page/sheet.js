@@ -19,7 +19,8 @@ export class Sheet {
     this.job = null;
     this.page = 0;
     this.locked = false; // a key was missing; with one, the job goes on by itself
-    this.drawing = 0;
+    this.drawing = 0; // the timer of what is drawn soon
+    this.waiting = true; // for answers to rows that are in sight
     this.pairs = server.tasks.some((task) => task.pair);
     find("column-other").hidden = !this.pairs;
     fillSelect("separator", Object.entries(SEPARATORS));
@@ -160,13 +161,12 @@ export class Sheet {
     this.draw();
   }
 
+  /** Draw what has changed, a few times a second; rows only while there are some in sight to which that happens. */
   drawSoon() {
-    this.drawing ||= setTimeout(() => this.draw(), 150);
+    this.drawing ||= setTimeout(() => (this.waiting ? this.draw() : this.drawActions()), 150);
   }
 
   draw() {
-    clearTimeout(this.drawing);
-    this.drawing = 0;
     const { job, table } = this;
     const places = this.places();
     const last = Math.max(0, Math.ceil(places.length / PAGE) - 1);
@@ -176,8 +176,8 @@ export class Sheet {
     const size = `${count(table.rows.length, "row")}, ${count(table.names.length, "column")}`;
     find("sheet-name").textContent = `${this.source.name}: ${size}`;
     find("notes").replaceChildren(...notesOf(job).map((note) => make("li", {}, note)));
-    find("tally").replaceChildren(drawTally(job));
-    find("tally").hidden = !job.done;
+    find("tally").hidden = job.running || !job.done;
+    find("tally").replaceChildren(...(find("tally").hidden ? [] : [drawTally(job)]));
     find("only").hidden = !job.teacher || !job.done;
     const shown = `Rows ${from + 1} to ${from + some.length} of ${places.length}`;
     find("shown").textContent = some.length ? shown : "No rows";
@@ -185,10 +185,15 @@ export class Sheet {
     find("back").disabled = this.page === 0;
     find("next").disabled = this.page === last;
     find("rows").replaceChildren(...drawRows(job, some));
-    this.drawActions(places.length);
+    find("download").textContent = `Download ${count(places.length, "row")}`;
+    find("download").disabled = !places.length;
+    this.waiting = find("differing").checked || some.some((place) => !job.answers[place]);
+    this.drawActions();
   }
 
-  drawActions(shown) {
+  drawActions() {
+    clearTimeout(this.drawing);
+    this.drawing = 0;
     const { job } = this;
     const focus = document.activeElement;
     const fresh = job.done ? "Go on" : `Answer ${count(job.total, "row")}`;
@@ -201,8 +206,6 @@ export class Sheet {
     find("progress").value = job.done;
     if (job.running) find("done").textContent = `${job.done.toLocaleString("en")} of ${count(job.total, "row")}`;
     find("download").hidden = job.running || !job.done;
-    find("download").disabled = !shown;
-    find("download").textContent = `Download ${count(shown, "row")}`;
     // The button that was pressed may be gone now: the one that took its place gets the focus.
     if (focus?.hidden) (["cancel", "download", "start"].map(find).find((each) => !each.hidden) ?? focus).focus();
   }

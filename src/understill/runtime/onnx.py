@@ -64,6 +64,7 @@ class OnnxModel(Answerer):
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None
         options = SessionOptions()
         options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
+        options.log_severity_level = 4  # it raises what it has to say
         try:
             self.session: Any = InferenceSession(folder / GRAPH, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has classes of its own for what a file may lack

@@ -624,6 +624,11 @@ def test_a_table_can_be_pasted_or_dropped(page: Browser, alone: str, student: An
     page.wait("document.querySelector('#sheet').checkVisibility()")
     assert "dropped.csv: 1 row, 2 columns" in page.said
     assert page.run("document.querySelector('#paste').value") == ""
+    page.type("#paste", "good\nbad")
+    page.wait("document.querySelector('#sheet').checkVisibility()")
+    page.press("Escape")
+    page.wait("!document.querySelector('#sheet').checkVisibility()")
+    assert page.run("document.querySelector('#paste').value") == ""
 
 
 def test_other_tasks_ask_for_another_run_and_keep_what_is_there(page: Browser, alone: str, tmp_path: Path) -> None:
@@ -735,7 +740,59 @@ def test_columns_of_texts_are_guessed(
     assert with_tables(page, "tables.guessColumns(names, [row], must)", names=names, row=row, must=must) == columns
 
 
-# Keys, and a server that is gone --------------------------------------------------------------------------------------
+# Keys, and a server that is not ready, or gone ------------------------------------------------------------------------
+
+
+def test_a_browser_asks_whether_its_copy_of_the_page_is_still_good(page: Browser, alone: str) -> None:
+    enter(page, alone)
+    asked = "Promise.all(['/', '/page/page.js', '/page/page.css'].map((each) => fetch(each)))"
+    kept = page.run(f"{asked}.then((all) => all.map((each) => each.headers.get('cache-control')).join())")
+    assert kept == "no-cache,no-cache,no-cache"
+
+
+def test_a_page_that_is_opened_while_the_model_is_loaded_goes_on_by_itself(page: Browser, alone: str) -> None:
+    script = """{
+      const real = window.fetch;
+      let number = 0;
+      const refusal = () => new Response('{"error": "loading"}', { status: 503, headers: { "Retry-After": "0.5" } });
+      window.fetch = async (...asked) => (number++ ? real(...asked) : refusal());
+    }"""
+    added = page.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+    page.open(alone + "/")
+    page.call("Page.removeScriptToEvaluateOnNewDocument", **added)
+    page.wait("document.querySelector('#trouble').checkVisibility()")
+    assert "The server is not ready yet." in page.said
+    page.wait("document.querySelector('#ready').checkVisibility()")
+    assert not page.run("document.querySelector('#trouble').checkVisibility()")
+    assert page.run("document.activeElement.id") == "first"
+
+
+def test_a_file_that_waits_for_a_key_goes_on_with_it(
+    page: Browser, alone: str, student: Answerer, tmp_path: Path
+) -> None:
+    rows = [[str(number), f"good {number}", ""] for number in range(30)]
+    file = tmp_path / "tickets.csv"
+    file.write_text(written([HEADER, *rows]), encoding="utf-8")
+    enter(page, alone)
+    page.run(
+        """{
+          const real = window.fetch;
+          window.fetch = async (address, asked) =>
+            asked.headers.Authorization === "Bearer sesame" ? real(address, asked)
+              : new Response('{"error": "a key is needed"}', { status: 401 });
+        }"""
+    )
+    put_in(page, file)
+    page.click("#start")
+    page.wait("document.querySelector('#lock').checkVisibility()")
+    page.type("#key", "no key: ä")
+    page.press("Enter")
+    page.wait("document.querySelector('#lock-why').textContent.startsWith('A key has letters')")
+    page.type("#key", "sesame")
+    page.press("Enter")
+    page.wait("document.querySelector('#done').textContent.startsWith('30 rows in')")
+    assert not page.run("document.querySelector('#lock').checkVisibility()")
+    check_download(page.download("#download", tmp_path), ",", rows, expected(rows, student))
 
 
 def test_a_key_is_asked_for_and_a_server_that_is_gone_is_told_of(

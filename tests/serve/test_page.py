@@ -233,7 +233,7 @@ def test_an_answer_that_comes_late_does_not_replace_a_newer_one(page: Browser, a
     enter(page, alone)
     # The first request is held up, and goes on although the page has given it up.
     page.run(
-        """(() => {
+        """{
           const real = window.fetch;
           window.arrived = 0;
           const held = new Promise((resolve) => { window.release = resolve; });
@@ -246,7 +246,7 @@ def test_an_answer_that_comes_late_does_not_replace_a_newer_one(page: Browser, a
             if (first) setTimeout(() => { window.arrived = 1; }, 50);
             return new Response(text, response);
           };
-        })()"""
+        }"""
     )
     page.type("#first", "bad")
     page.press("Enter", modifiers=2)
@@ -535,7 +535,7 @@ def test_a_busy_server_is_asked_again_and_a_stopped_file_goes_on(
     file.write_text(written([HEADER, *rows]), encoding="utf-8")
     enter(page, alone)
     page.run(
-        """(() => {
+        """{
           const real = window.fetch;
           window.number = 0;
           window.fetch = async (...asked) => {
@@ -545,7 +545,7 @@ def test_a_busy_server_is_asked_again_and_a_stopped_file_goes_on(
             if (window.number === 6) throw new TypeError("gone");
             return real(...asked);
           };
-        })()"""
+        }"""
     )
     put_in(page, file)
     page.click("#start")
@@ -576,20 +576,21 @@ def test_a_file_can_be_cancelled(page: Browser, alone: str, tmp_path: Path) -> N
     assert not page.run("document.querySelector('#trouble').checkVisibility()")
 
 
+@pytest.mark.parametrize("status", [413, 422, 500])
 def test_a_row_that_the_server_refuses_is_found_and_the_others_are_answered(
-    page: Browser, alone: str, student: Answerer, tmp_path: Path
+    page: Browser, alone: str, student: Answerer, tmp_path: Path, status: int
 ) -> None:
     rows = [[str(number), f"good {number}" if number != 7 else "the one", ""] for number in range(12)]
     file = tmp_path / "tickets.csv"
     file.write_text(written([HEADER, *rows]), encoding="utf-8")
     enter(page, alone)
     page.run(
-        """(() => {
+        """{
           const real = window.fetch;
           const refusal = JSON.stringify({ error: "not this one" });
           window.fetch = async (address, asked) =>
-            asked.body?.includes("the one") ? new Response(refusal, { status: 422 }) : real(address, asked);
-        })()"""
+            asked.body?.includes("the one") ? new Response(refusal, { status: STATUS }) : real(address, asked);
+        }""".replace("STATUS", str(status))
     )
     put_in(page, file)
     answer_all(page)

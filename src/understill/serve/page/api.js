@@ -20,7 +20,7 @@ export function useKey(value) {
 export const hasKey = () => key !== "";
 
 /** Ask for an address, with a body or without, and return what the JSON says. */
-export async function ask(address, body, signal) {
+async function ask(address, body, signal) {
   const headers = { Accept: "application/json" };
   if (body) headers["Content-Type"] = "application/json";
   if (key) headers.Authorization = `Bearer ${key}`;

@@ -5,6 +5,8 @@ import { predict } from "./api.js";
 //: Rows in a request, and requests at a time: the server is never idle, and the page shows progress often.
 const ROWS = 64;
 const LANES = 2;
+//: What is about the rows and not about the server: too much, not to be answered, or the model failed on them.
+const ABOUT_ROWS = [413, 422, 500];
 
 const bytesOf = (text) => new TextEncoder().encode(JSON.stringify(text)).length;
 
@@ -125,7 +127,7 @@ export class Job {
     try {
       said = await predict(texts.map((each) => each[0]), seconds, tasks, this.teacher, signal, waiting);
     } catch (error) {
-      if (error.status !== 413 && error.status !== 422) throw error;
+      if (!ABOUT_ROWS.includes(error.status)) throw error;
       if (places.length === 1) {
         this.refused.set(places[0], error.message);
         return;

@@ -14,6 +14,7 @@ export class Sheet {
   /** `picked` tells which tasks, and whether the teacher; `failed` is told what went wrong; `reveal` shows the view. */
   constructor(server, picked, failed, reveal) {
     Object.assign(this, { server, picked, failed, reveal });
+    this.opening = null; // the file that is being read; one chosen later takes its place
     this.source = null; // the text, and what it is called
     this.table = null;
     this.job = null;
@@ -33,11 +34,11 @@ export class Sheet {
       if (event.target.files.length) this.open(event.target.files[0]);
       event.target.value = ""; // so that the same file may be chosen again
     });
-    on("paste", "input", () => this.take(find("paste").value, "pasted"));
+    on("paste", "input", () => this.takePasted());
     on("paste", "keydown", (event) => {
       if (event.key !== "Escape" || event.isComposing) return;
       find("paste").value = "";
-      this.take("", "pasted");
+      this.takePasted();
     });
     for (const id of ["separator", "header"]) on(id, "change", () => this.read());
     for (const id of ["column", "column2"]) on(id, "change", () => this.renew());
@@ -61,13 +62,21 @@ export class Sheet {
     });
   }
 
+  takePasted() {
+    this.opening = null;
+    this.take(find("paste").value, "pasted");
+  }
+
   async open(file) {
     this.reveal();
     find("paste").value = "";
+    this.opening = file;
     try {
       if (file.size > LARGEST) throw new Error("This file is larger than 200 MB. Cut it into parts.");
-      this.take(decode(new Uint8Array(await file.arrayBuffer())), file.name);
+      const bytes = new Uint8Array(await file.arrayBuffer());
+      if (this.opening === file) this.take(decode(bytes), file.name);
     } catch (error) {
+      if (this.opening !== file) return;
       this.take("", file.name);
       say(find("wrong"), error.message);
     }

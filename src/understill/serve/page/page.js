@@ -60,6 +60,7 @@ async function start() {
     const waiting = () => say(find("trouble"), "The server is not ready yet. This page goes on as soon as it is.");
     server = await askPatiently("v1/tasks", null, new AbortController().signal, waiting);
   } catch (error) {
+    find("about").textContent = "";
     failed(error);
     return;
   }

@@ -10,7 +10,7 @@ the model has tasks for pairs. On a machine of two cores both processes share th
   and the server's memory second by second.
 - end: SIGTERM under the same load. A request is lost when it was sent whole and no whole answer came back. Clients that
   connect anew for each request are counted apart, since theirs may be waiting to be accepted.
-- batching: a server that passes up to 64 rows at once, beside one that passes them one by one (`--batch 1`), in turns.
+- batching: a server that passes many rows at once, beside one that passes them one by one (`--batch 1`), in turns.
 
 Without a model it makes one, small and untrained.
 """

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +82,81 @@ class Browser:
                 return result
             self.events.append(message)
 
-    def open(self, page: Path) -> None:
-        """Open a file and wait until it is there."""
-        self.call("Page.navigate", url=page.resolve().as_uri())
-        while self.run("document.readyState") != "complete":
-            time.sleep(0.02)
+    def open(self, page: Path | str) -> None:
+        """Open a file or an address and wait until it is there."""
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
+        self.wait("document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
-        """Return what an expression comes to on the page."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        """Return what an expression comes to on the page, a promise too."""
+        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def wait(self, script: str, seconds: float = 20) -> Any:
+        """Wait until an expression is true on the page, and return it."""
+        until = time.monotonic() + seconds
+        while not (found := self.run(script)):
+            assert time.monotonic() < until, f"{script} has not become true; the page says: {self.said}"
+            time.sleep(0.02)
+        return found
+
+    def press(self, key: str, modifiers: int = 0) -> None:
+        """Press a key, as a hand would; modifiers are the protocol's: 1 alt, 2 control, 4 meta, 8 shift."""
+        codes = {"Escape": 27, "Enter": 13, "Tab": 9, " ": 32, "ArrowRight": 39, "ArrowLeft": 37}
+        text = {"text": {"Enter": "\r", " ": " "}.get(key, "")} if not modifiers else {}
+        values = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key], "modifiers": modifiers}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **values, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **values)
+
+    def type(self, selector: str, text: str) -> None:
+        """Put a text into a field in the place of what it holds, as a paste would."""
+        self.run(f"document.querySelector({json.dumps(selector)}).focus(); document.activeElement.select?.()")
+        self.call("Input.insertText", text=text)
+
+    def click(self, selector: str) -> None:
+        """Click in the middle of an element, which has to be there to be seen."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{found}.scrollIntoView({{block: 'center'}})")
+        box = self.run(f"(({{x, y, width, height}}) => [x, y, width, height])({found}.getBoundingClientRect())")
+        assert box[2] and box[3], f"{selector} is not to be seen"
+        where = {"x": box[0] + box[2] / 2, "y": box[1] + box[3] / 2, "button": "left", "clickCount": 1}
+        self.call("Input.dispatchMouseEvent", type="mousePressed", **where)
+        self.call("Input.dispatchMouseEvent", type="mouseReleased", **where)
+
+    def give(self, selector: str, file: Path) -> None:
+        """Choose a file in a field for files."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file.resolve())])
+
+    def download(self, selector: str, folder: Path) -> Path:
+        """Click on what downloads a file, and return the file once it is whole."""
+        self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder.resolve()))
+        before = set(folder.iterdir())
+        self.click(selector)
+        until = time.monotonic() + 20
+        while not (new := [path for path in set(folder.iterdir()) - before if path.suffix != ".crdownload"]):
+            assert time.monotonic() < until, "nothing was downloaded"
+            time.sleep(0.02)
+        return new[0]
+
+    def picture(self, file: Path, width: int = 1000, height: int = 0, dark: bool = False) -> None:
+        """Write what the page looks like; without a height, all of it."""
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=scheme)
+        size = {"width": width, "height": height or 800, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        time.sleep(0.3)  # bars move for a moment
+        if not height:
+            size["height"] = self.run("document.documentElement.scrollHeight")
+            self.call("Emulation.setDeviceMetricsOverride", **size)
+        file.write_bytes(b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+
+    @property
+    def said(self) -> str:
+        """All the text that is to be seen."""
+        return str(self.run("document.body.innerText"))
 
     @property
     def errors(self) -> list[dict[str, Any]]:

@@ -439,7 +439,7 @@ def export(
     epilog=_examples(
         "understill serve runs/quickstart",
         "understill serve runs/quickstart/export/int8 --port 9000",
-        "understill serve runs/quickstart --teacher runs/quickstart/models/teacher-multi",
+        "understill serve runs/quickstart --teacher runs/quickstart/models/teacher",
         "understill serve model-int8 --host 0.0.0.0 --keys keys.txt --log errors --drain 10",
         "curl localhost:8000/v1/predict -H 'Content-Type: application/json' -d '{\"texts\": \"Where is it?\"}'",
     )

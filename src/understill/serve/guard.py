@@ -25,6 +25,7 @@ HEADERS = (
     (b"content-security-policy", b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),  # a newer version must not meet the older one's page
 )
 #: The status under which a request is counted whose client did not wait; nobody reads it.
 GONE = 499

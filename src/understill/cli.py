@@ -433,6 +433,62 @@ def export(
 
 @app.command(
     epilog=_examples(
+        "understill serve runs/quickstart",
+        "understill serve runs/quickstart/export/int8 --port 9000",
+        "understill serve runs/quickstart --teacher runs/quickstart/models/teacher-multi",
+        "understill serve model-int8 --host 0.0.0.0 --keys keys.txt --log errors --drain 10",
+        "curl localhost:8000/v1/predict -H 'Content-Type: application/json' -d '{\"texts\": \"Where is it?\"}'",
+    )
+)
+def serve(
+    model: Model,
+    teacher: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="A second model, answering beside the first where asked.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 is all of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, each with its own copy of the model.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="The most rows that go through the model at once.")] = 64,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Milliseconds that an idle model waits for more rows; none is best as a rule.")
+    ] = 0,
+    queue: Annotated[int, typer.Option(min=1, help="The most rows that may wait; then it is 503, ask again.")] = 2048,
+    max_rows: Annotated[int, typer.Option(min=1, help="The most rows in a request.")] = 512,
+    max_characters: Annotated[int, typer.Option(min=1, help="The most characters in a text.")] = 20_000,
+    max_bytes: Annotated[int, typer.Option(min=1, help="The most bytes in a request's body.")] = 4_194_304,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="A file of keys, one to a line, one of which has to be sent; or set UNDERSTILL_KEYS."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN", help="A site whose pages may ask, such as https://example.org; may be repeated."
+        ),
+    ] = None,
+    log: Annotated[str, typer.Option(help="all: a line for each request; errors: what was refused or failed.")] = "all",
+    drain: Annotated[
+        float, typer.Option(min=0, help="Seconds to go on taking requests after SIGTERM, while /readyz says no.")
+    ] = 1,
+) -> None:
+    """Answer over HTTP: JSON for programs, and a page at / to try the model."""
+    from understill.serve.settings import Settings, read_keys
+
+    settings = Settings(
+        model, teacher, host, port, workers, batch, wait, queue, max_rows, max_characters, max_bytes,
+        read_keys(keys), tuple(cors or ()), log, drain,
+    )  # fmt: skip
+    try:
+        from understill.serve.starting import serve as start
+    except ImportError as error:
+        raise UserError(f'the server needs {error.name} → pip install "understill[serve]"') from None
+    start(settings, typer.echo)
+
+
+@app.command(
+    epilog=_examples(
         "understill data",
         "understill data recipes/quickstart.yaml --examples 2",
         "understill data --glue glue   [dim]# compare with the official numbers of rows[/dim]",

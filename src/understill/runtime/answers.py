@@ -77,17 +77,24 @@ class Answerer(ABC):
                 raise UserError(f"task {name} reads {needs}")
         return [known[name] for name in dict.fromkeys(names)]
 
+    def tasks_for(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, names: Sequence[str] | None = None
+    ) -> list[Task]:
+        """Return the named tasks, or all, that can be asked of such texts or pairs; there is at least one."""
+        if pairs is not None and len(pairs) != len(texts):
+            raise UserError(f"{len(texts)} texts and {len(pairs)} second texts do not make pairs")
+        chosen = self.choose(names, pairs is not None)
+        if not chosen:
+            raise UserError(f"the model has no task that reads {'one text' if pairs is None else 'two texts'}")
+        return chosen
+
     def predict(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, tasks: Sequence[str] | None = None
     ) -> dict[str, list[Answer]]:
         """Answer for texts, or for pairs of texts: by task, one answer for each."""
         texts = _checked(texts, "text")
         pairs = None if pairs is None else _checked(pairs, "second text")
-        if pairs is not None and len(pairs) != len(texts):
-            raise UserError(f"{len(texts)} texts and {len(pairs)} second texts do not make pairs")
-        chosen = self.choose(tasks, pairs is not None)
-        if not chosen:
-            raise UserError(f"the model has no task that reads {'one text' if pairs is None else 'two texts'}")
+        chosen = self.tasks_for(texts, pairs, tasks)
         found = self.logits(texts, pairs, chosen)
         return {name: in_words(predictions) for name, predictions in found.items()}
 

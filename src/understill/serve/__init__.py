@@ -1,0 +1,1 @@
+"""The server: a model that answers over HTTP, with a page to try it."""

@@ -1,0 +1,182 @@
+"""The app: the routes, from a body to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp
+
+from understill.errors import UserError
+from understill.serve.batching import Full
+from understill.serve.contract import Question, sentence
+from understill.serve.describing import ANSWERS, describe, page_of
+from understill.serve.guard import GONE, Doorkeeper, Recorder
+from understill.serve.measures import CONTENT_TYPE
+from understill.serve.service import NotReady, Service, TooMuch
+
+PAGE = Path(__file__).parent / "page"
+#: What HTTP itself refuses, in words.
+REFUSALS = {
+    404: "there is nothing at this address → / is the page, /docs says what can be asked",
+    405: "this address takes another method → /docs says which",
+}
+
+Found = TypeVar("Found")
+
+
+def make_app(service: Service) -> ASGIApp:
+    """Return the app that answers for a service."""
+    app = FastAPI(title="understill", openapi_url=None, redirect_slashes=False)
+    _add_predict(app, service)
+    _add_facts(app, service)
+    _add_page(app)
+    _add_refusals(app)
+    _add_manual(app, describe(app.openapi(), service.settings))
+    whole: ASGIApp = app
+    if service.settings.keys:
+        whole = Doorkeeper(whole, service.settings.keys)
+    if service.settings.cors:
+        # Outside the keys: a browser asks whether it may before it sends one.
+        whole = CORSMiddleware(
+            whole,
+            allow_origins=service.settings.cors,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Retry-After", "X-Request-Id"],
+        )
+    return Recorder(whole, service)
+
+
+def _add_predict(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/predict", **ANSWERS["/v1/predict"])
+    async def predict(request: Request) -> Response:
+        """Answer for texts, or for pairs of texts."""
+        body = await _body(request, service.settings.max_bytes)
+        try:
+            question = Question.model_validate_json(body)
+        except ValidationError as error:
+            raise UserError(sentence(error)) from None
+        request.state.rows = len(question.texts)
+        reply = await _unless_gone(request, service.answer(question))
+        return Response(to_json(reply), media_type="application/json")
+
+
+def _add_facts(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/tasks", **ANSWERS["/v1/tasks"])
+    async def tasks() -> Response:
+        """Tell which tasks the model has, and how much one request may hold."""
+        return JSONResponse(service.facts())
+
+    @app.get("/healthz", **ANSWERS["/healthz"])
+    async def healthz() -> Response:
+        """Tell that the process is alive."""
+        return JSONResponse({"status": "alive"})
+
+    @app.get("/readyz", **ANSWERS["/readyz"])
+    async def readyz() -> Response:
+        """Tell whether to send requests here: not while the model is loaded, and not when the server is to end."""
+        return JSONResponse({"status": service.status}, 200 if service.status == "ready" else 503)
+
+    @app.get("/metrics", **ANSWERS["/metrics"])
+    async def metrics() -> Response:
+        """Give the numbers of all workers, as Prometheus reads them."""
+        return Response(service.measures.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _add_page(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return FileResponse(PAGE / "index.html")
+
+    app.mount("/page", StaticFiles(directory=PAGE))
+
+
+def _add_manual(app: FastAPI, schema: dict[str, Any]) -> None:
+    """Give the description of what has been added so far, for programs and for people."""
+    manual = page_of(schema)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return JSONResponse(schema)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(manual)
+
+
+def _add_refusals(app: FastAPI) -> None:
+    """Say in one sentence what was wrong with a request."""
+
+    @app.exception_handler(UserError)
+    async def refuse(_: Request, error: UserError) -> Response:
+        return JSONResponse({"error": str(error)}, 413 if isinstance(error, TooMuch) else 422)
+
+    @app.exception_handler(Full)
+    async def full(_: Request, error: Full) -> Response:
+        return JSONResponse({"error": str(error)}, 503, {"Retry-After": str(error.seconds)})
+
+    @app.exception_handler(NotReady)
+    async def not_ready(_: Request, error: NotReady) -> Response:
+        return JSONResponse({"error": "the model is being loaded; ask again in 1 s"}, 503, {"Retry-After": "1"})
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=GONE)
+
+    @app.exception_handler(HTTPException)
+    async def refuse_by_http(_: Request, error: HTTPException) -> Response:
+        said = REFUSALS.get(error.status_code, str(error.detail))
+        return JSONResponse({"error": said}, error.status_code, error.headers)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """Read a body of JSON; one that is too large is refused before it is read, or where it passes the limit."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # This also keeps pages of other sites from asking: for JSON, a browser asks the server for leave first.
+        raise UserError("the body must be JSON → send the header Content-Type: application/json")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UserError("the body must be plain JSON → send it uncompressed")
+    too_much = TooMuch(f"the body has more than {limit:,} bytes → send fewer rows at once")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise too_much
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise too_much
+    return bytes(body)
+
+
+async def _unless_gone(request: Request, asked: Awaitable[Found]) -> Found:
+    """Wait for an answer, but no longer than the client does."""
+    waiting = asyncio.current_task()
+    assert waiting
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        waiting.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await asked
+    except asyncio.CancelledError:
+        if watching.done():
+            waiting.uncancel()
+            raise ClientDisconnect from None
+        raise
+    finally:
+        watching.cancel()

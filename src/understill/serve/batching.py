@@ -1,0 +1,204 @@
+"""Batching: the rows of many requests, answered in one pass of the model."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from understill.runtime.answers import Answer, Answerer, in_words
+from understill.tasks import Task
+
+#: Rows of one request that are taken in a turn, so that a long one does not keep short ones waiting.
+PIECE = 8
+
+Row = dict[str, dict[str, Any]]
+
+
+class Full(Exception):
+    """There is no room for more rows; in so many seconds there should be."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"too many rows are waiting; ask again in {seconds} s")
+        self.seconds = seconds
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass of the model was: its rows, the requests they are of, and how long it took."""
+
+    rows: int
+    requests: int
+    seconds: float
+    fault: Exception | None = None
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A request in the queue, and what is known of it by now."""
+
+    texts: Sequence[str]
+    pairs: Sequence[str] | None
+    tasks: Sequence[Task]
+    done: asyncio.Future[list[Row]]
+    since: float
+    begun: int = 0  # rows that the model has got
+    answers: list[Row] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of a request that one pass answers."""
+
+    request: Waiting
+    first: int
+    end: int
+
+
+class Batcher:
+    """A model with a queue before it and a thread of its own.
+
+    Rows gather while the model is at work, and the next pass takes them together. An idle model is asked at once.
+    """
+
+    def __init__(
+        self, model: Answerer, batch: int, queue: int, wait: float = 0.0, watch: Callable[[Pass], None] | None = None
+    ) -> None:
+        self.model, self.batch, self.queue, self.wait, self.watch = model, batch, queue, wait, watch
+        self.waiting = 0  # rows
+        self._speed = 0.0  # rows a second
+        # One text and two cannot be read in one pass.
+        self._lines: dict[bool, deque[Waiting]] = {False: deque(), True: deque()}
+        self._news = threading.Condition()
+        self._open = True
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task]
+    ) -> asyncio.Future[list[Row]]:
+        """Put rows into the queue; the future holds an answer for each. Who cancels it is not answered."""
+        done = self._loop.create_future()
+        if not texts:
+            done.set_result([])
+            return done
+        with self._news:
+            if self.waiting + len(texts) > self.queue:
+                raise Full(self._patience())
+            self.waiting += len(texts)
+            self._lines[pairs is not None].append(Waiting(texts, pairs, tasks, done, time.monotonic()))
+            self._news.notify()
+        return done
+
+    def close(self) -> None:
+        """Answer what is waiting, and end the thread."""
+        with self._news:
+            self._open = False
+            self._news.notify()
+        self._thread.join()
+
+    def _patience(self) -> int:
+        """Guess how many seconds it takes to answer what is waiting."""
+        return min(60, max(1, math.ceil(self.waiting / self._speed))) if self._speed else 1
+
+    def _work(self) -> None:
+        while pieces := self._take():
+            began = time.monotonic()
+            fault: Exception | None = None
+            try:
+                found = self._answer(pieces)
+            except Exception as error:
+                fault = error
+                found = [error] if len(pieces) == 1 else [self._answer_alone(piece) for piece in pieces]
+            rows, seconds = sum(piece.end - piece.first for piece in pieces), time.monotonic() - began
+            speed = rows / max(seconds, 1e-6)
+            self._speed = 0.8 * self._speed + 0.2 * speed if self._speed else speed
+            with suppress(RuntimeError):  # a server that was forced to end has no loop any more
+                self._loop.call_soon_threadsafe(_deliver, pieces, found)
+            if self.watch:
+                self.watch(Pass(rows, len(pieces), seconds, fault))
+
+    def _take(self) -> list[Piece]:
+        """Wait for rows and return those of the next pass; none when the queue is closed and empty."""
+        with self._news:
+            while True:
+                self._news.wait_for(lambda: self.waiting or not self._open)
+                if self.wait and self._open:
+                    self._news.wait_for(lambda: self.waiting >= self.batch or not self._open, self.wait / 1000)
+                if pieces := self._next_pieces():
+                    return pieces
+                if not self.waiting and not self._open:
+                    return []
+
+    def _next_pieces(self) -> list[Piece]:
+        """Take rows of the line whose first request has waited longest, a piece of each request in turn."""
+        line = min(filter(None, self._lines.values()), key=lambda line: line[0].since, default=None)
+        found: dict[Waiting, Piece] = {}
+        room = self.batch
+        while line and room:
+            request = line.popleft()
+            left = len(request.texts) - request.begun
+            if request.done.done():  # given up, or failed by an earlier piece
+                self.waiting -= left
+                continue
+            count = min(PIECE, left, room)
+            first = found[request].first if request in found else request.begun
+            request.begun += count
+            found[request] = Piece(request, first, request.begun)
+            self.waiting -= count
+            room -= count
+            if count < left:
+                request.since = time.monotonic()
+                line.append(request)
+        return list(found.values())
+
+    def _answer(self, pieces: Sequence[Piece]) -> list[list[Row] | Exception]:
+        """Ask the model once for the rows of all pieces, with the tasks of all of them, and give each its own."""
+        texts = [text for piece in pieces for text in piece.request.texts[piece.first : piece.end]]
+        pairs = [text for piece in pieces for text in (piece.request.pairs or ())[piece.first : piece.end]] or None
+        wanted = {task.name for piece in pieces for task in piece.request.tasks}
+        logits = self.model.logits(texts, pairs, [task for task in self.model.tasks if task.name in wanted])
+        words = {name: [plain(answer) for answer in in_words(said)] for name, said in logits.items()}
+        found: list[list[Row] | Exception] = []
+        start = 0
+        for piece in pieces:
+            end = start + piece.end - piece.first
+            names = [task.name for task in piece.request.tasks]
+            found.append([{name: words[name][row] for name in names} for row in range(start, end)])
+            start = end
+        return found
+
+    def _answer_alone(self, piece: Piece) -> list[Row] | Exception:
+        """Answer one piece, or return what went wrong, so that a failing row fails nobody else's."""
+        try:
+            return self._answer([piece])[0]
+        except Exception as error:
+            return error
+
+
+def plain(answer: Answer) -> dict[str, Any]:
+    """Return an answer as plain values."""
+    if answer.label is None:
+        return {"score": answer.score}
+    return {"label": answer.label, "probabilities": answer.probabilities}
+
+
+def _deliver(pieces: Sequence[Piece], found: Sequence[list[Row] | Exception]) -> None:
+    """Hand answers over, in the loop's own thread."""
+    for piece, rows in zip(pieces, found, strict=True):
+        request = piece.request
+        if request.done.done():
+            continue
+        if isinstance(rows, Exception):
+            request.done.set_exception(rows)
+            continue
+        request.answers += rows
+        if len(request.answers) == len(request.texts):
+            request.done.set_result(request.answers)

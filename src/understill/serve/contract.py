@@ -1,0 +1,166 @@
+"""The contract: what is asked and answered over HTTP, as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from understill.errors import nearest
+
+_TEXT = "The parcel never came."
+
+
+def _listed(value: Any) -> Any:
+    """Return one text as a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+Name = Annotated[str, StringConstraints(max_length=200)]
+Texts = Annotated[
+    list[str],
+    BeforeValidator(_listed),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+
+
+class Form(BaseModel):
+    """A JSON object whose keys are known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Question(Form):
+    """Texts, or pairs of texts, and what to tell of them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"texts": _TEXT},
+                {"texts": ["I paid twice.", _TEXT], "pairs": ["I was charged two times.", "All is well."]},
+                {"texts": [_TEXT], "tasks": ["mood"], "teacher": True},
+            ]
+        }
+    )
+
+    texts: Texts = Field(description="One text, or several; the first texts of pairs.")
+    pairs: Texts | None = Field(None, description="The second texts of pairs, as many as texts.")
+    tasks: list[Name] | None = Field(
+        None, max_length=1000, description="The tasks to answer; all that read so many texts if left out."
+    )
+    teacher: bool = Field(False, description="Ask the teacher too, where the server has one.")
+
+
+class Labelled(Form):
+    """The answer of a task of classes."""
+
+    label: str = Field(description="The likeliest class.", examples=["upset"])
+    probabilities: dict[str, float] = Field(
+        description="The probability of each class.", examples=[{"calm": 0.03, "upset": 0.97}]
+    )
+
+
+class Scored(Form):
+    """The answer of a task of scores, or of a candidate in a ranking."""
+
+    score: float = Field(description="The score, on the task's scale.", examples=[3.4])
+
+
+Row = dict[str, Labelled | Scored]
+
+
+class Said(Form):
+    """What a model says of all rows."""
+
+    model: str = Field(description="The name of the model.", examples=["quickstart/int8"])
+    answers: list[Row] = Field(description="For each row, the answer of each task by its name.")
+    milliseconds: float = Field(description="From the question to these answers, waiting included.", examples=[4.2])
+
+
+class Reply(Said):
+    """What the model says of all rows, and the teacher where it was asked."""
+
+    teacher: Said | None = Field(None, description="What the teacher says; there only if it was asked for.")
+    differ: list[list[str]] | None = Field(
+        None,
+        description="For each row, the tasks whose label differs, or whose scores lie more than a tenth of the range "
+        "apart; there only if the teacher was asked for.",
+    )
+
+
+class TaskFacts(Form):
+    """One task of the model."""
+
+    name: str = Field(examples=["mood"])
+    kind: Literal["classification", "regression", "ranking"]
+    pair: bool = Field(description="Whether it reads two texts.")
+    labels: list[str] | None = Field(description="The classes; null for scores.", examples=[["calm", "upset"]])
+    range: tuple[float, float] | None = Field(description="The lowest and the highest score, where there are bounds.")
+
+
+class Limits(Form):
+    """How much one request may hold."""
+
+    rows: int = Field(description="Texts, or pairs.")
+    characters: int = Field(description="Characters of a text.")
+    bytes: int = Field(description="Bytes of the body.")
+
+
+class TaskList(Form):
+    """What the server can be asked."""
+
+    model: str = Field(examples=["quickstart/int8"])
+    teacher: str | None = Field(description="The teacher's name, where there is one.")
+    limits: Limits
+    tasks: list[TaskFacts]
+
+
+class Alive(Form):
+    """The process answers."""
+
+    status: Literal["alive"]
+
+
+class Ready(Form):
+    """Whether questions are answered."""
+
+    status: Literal["ready", "loading", "draining"]
+
+
+class Refusal(Form):
+    """Why there is no answer."""
+
+    error: str = Field(
+        description="One plain sentence.", examples=['the model has no task "mod"; did you mean "mood"?']
+    )
+
+
+def sentence(error: ValidationError) -> str:
+    """Say what is wrong with a question, without quoting more of it than a key."""
+    wrong = error.errors(include_url=False, include_input=False)[0]
+    kind, (key, *rest) = wrong["type"], wrong["loc"] or ("the body",)
+    if kind == "json_invalid":
+        return f"the body is no JSON: {wrong['ctx']['error']}"
+    if kind == "extra_forbidden":
+        shown = str(key) if len(str(key)) <= 40 else f"{str(key)[:40]}…"
+        return f'"{shown}" is no key of a question; {nearest(shown, Question.model_fields)}'
+    place = f"{key}, number {int(rest[0]) + 1}" if rest else str(key)
+    if kind == "list_type":
+        return f"{key} must be a {'' if key == 'tasks' else 'string or a '}list of strings"
+    return f"{place} {_WRONG[kind]}" if kind in _WRONG else f"{place}: {wrong['msg']}"
+
+
+_WRONG = {
+    "missing": "is missing",
+    "model_type": "must be an object, in braces",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+}

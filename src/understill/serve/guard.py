@@ -1,0 +1,109 @@
+"""The guard: what happens to every request, whatever its route: number, key, headers, log line, count."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import secrets
+import time
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from understill.serve.logs import tell, tell_fault
+from understill.serve.service import Service
+from understill.serve.settings import digest
+
+ROUTES = ("/", "/v1/predict", "/v1/tasks", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
+#: What needs no key: probes, the page, which asks for one, and what it is about.
+OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi.json", "/page")
+HEADERS = (
+    (b"content-security-policy", b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+#: The status under which a request is counted whose client did not wait; nobody reads it.
+GONE = 499
+
+_NUMBER = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+def route_of(path: str) -> str:
+    """Return a request's route; of what is not known nothing is told, since a path may hold anything."""
+    if path in ROUTES:
+        return path
+    return "/page" if path.startswith("/page/") else "unknown"
+
+
+class Recorder:
+    """Gives each request a number, counts it, logs it, and lets no error out but as a sentence."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app, self.service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and note what became of it."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        began, route, status = time.perf_counter(), route_of(scope["path"]), 0
+        given = Headers(scope=scope).get("x-request-id", "")
+        number = given if _NUMBER.fullmatch(given) else secrets.token_hex(8)
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                # A client that is told so does not send its next request to a server that is about to end.
+                closing = [(b"connection", b"close")] if self.service.status == "draining" else []
+                extra = [*HEADERS, (b"x-request-id", number.encode()), *closing]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        try:
+            await self.app(scope, receive, note)
+        except Exception as error:
+            tell_fault("a request failed", error, id=number, route=route)
+            if not status:
+                refusal = JSONResponse({"error": f"the server failed; its log says more of request {number}"}, 500)
+                await refusal(scope, receive, note)
+        finally:
+            seconds = time.perf_counter() - began
+            self.service.measures.count_request(route, status, seconds)
+            tell(
+                "request",
+                logging.INFO if status < 400 or status == GONE else logging.WARNING,
+                id=number,
+                method=scope["method"] if scope["method"] in ("GET", "POST", "HEAD", "OPTIONS") else "other",
+                route=route,
+                status=status,
+                rows=scope.get("state", {}).get("rows"),
+                milliseconds=round(1000 * seconds, 3),
+            )
+
+
+class Doorkeeper:
+    """Lets only those in who have a key."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[bytes]) -> None:
+        self.app, self.keys = app, keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http" or route_of(scope["path"]) in OPEN or self._known(Headers(scope=scope)):
+            return await self.app(scope, receive, send)
+        refusal = JSONResponse(
+            {"error": "a key is needed → send it in the header Authorization: Bearer KEY"},
+            401,
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        await refusal(scope, receive, send)
+
+    def _known(self, headers: Headers) -> bool:
+        """Compare with every key, as long as it takes, so that time tells nothing."""
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        given = digest(key.strip())
+        found = [hmac.compare_digest(given, known) for known in self.keys]
+        return scheme.lower() == "bearer" and any(found)

@@ -1,0 +1,52 @@
+"""Logs: one line of JSON for each request and each event, never with a text or a key in it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("understill.serve")
+
+
+class Lines(logging.Formatter):
+    """Writes a record as a line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; of an exception only its kind and place, since its message may quote somebody's text."""
+        facts: dict[str, Any] = getattr(record, "facts", {})
+        if record.exc_info and record.exc_info[1]:
+            facts = facts | _place_of(record.exc_info[1])
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "level": record.levelname.lower(), "event": record.getMessage().strip(), **facts}
+        return json.dumps(line)
+
+
+def set_up_logs(log: str) -> None:
+    """Send what this program and its libraries have to say to stderr, as lines of JSON."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Lines())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logger.setLevel(logging.INFO if log == "all" else logging.WARNING)
+
+
+def tell(event: str, level: int = logging.INFO, /, **facts: Any) -> None:
+    """Log an event with its facts."""
+    logger.log(level, event, extra={"facts": facts})
+
+
+def tell_fault(event: str, error: BaseException, /, **facts: Any) -> None:
+    """Log what went wrong by its kind and place."""
+    tell(event, logging.ERROR, **facts, **_place_of(error))
+
+
+def _place_of(error: BaseException) -> dict[str, str]:
+    """Say what kind of error this is, and the last lines of code that it came through."""
+    steps = traceback.extract_tb(error.__traceback__)[-3:]
+    return {
+        "error": type(error).__name__,
+        "at": " < ".join(f"{Path(step.filename).name}:{step.lineno} {step.name}" for step in reversed(steps)),
+    }

@@ -1,0 +1,128 @@
+"""Running: one process that answers, from its socket to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from understill.serve.app import make_app
+from understill.serve.measures import Measures
+from understill.serve.service import Service
+from understill.serve.settings import Settings
+
+#: Seconds that connections have, once nobody else can connect, to bring a request that is on its way.
+LAST_CALL = 0.5
+#: Seconds that requests have to be answered after that; then the process ends without them.
+PATIENCE = 30
+#: Longer than the minute after which proxies drop a connection, so that they do, and not the server under their hands.
+KEEP_ALIVE = 75
+BACKLOG = 2048
+
+
+class Server(uvicorn.Server):
+    """Loads a model, answers, and ends when it is told to, with all that was asked answered."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        ready: Callable[[], None],
+        *,
+        signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM),
+        late: bool = False,
+    ) -> None:
+        self.service = Service(settings, Measures())
+        self.ready, self.signals = ready, signals
+        self.late = late  # the first connection is taken when the model is there, and not before
+        self.failure: Exception | None = None
+        config = uvicorn.Config(
+            make_app(self.service),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=PATIENCE,
+            backlog=BACKLOG,
+        )
+        super().__init__(config)
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer until a signal comes; a model that cannot be loaded is an error."""
+        super().run(sockets)
+        if self.failure:
+            raise self.failure
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen while the model is being loaded, so that probes learn of it."""
+        self.loading = asyncio.create_task(self._load())
+        if self.late:
+            await self.loading
+        await super().startup(sockets)
+
+    async def _load(self) -> None:
+        try:
+            await self.service.load(threads_of(self.service.settings.workers))
+        except Exception as error:
+            self.failure = error
+            self.should_exit = True
+        else:
+            self.ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End in such an order that no request is lost: turn clients away, stop listening, answer, close."""
+        self.service.status = "draining"
+        if not self.failure:
+            await self._until_empty(self.service.settings.drain)
+            await self._take_the_last(sockets or [])
+        for server in self.servers:
+            server.close()
+        if not self.failure:
+            await self._until_empty(LAST_CALL)
+        await super().shutdown(sockets)
+        if not self.force_exit:
+            await asyncio.to_thread(self.service.close)
+
+    async def _until_empty(self, seconds: float) -> None:
+        """Wait until nobody is connected any more, but no longer than this."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self.server_state.connections and loop.time() < end and not self.force_exit:
+            await asyncio.sleep(0.02)
+
+    async def _take_the_last(self, sockets: list[socket.socket]) -> None:
+        """Take the connections that the system has accepted for us, which it would reset when we stop listening."""
+        loop = asyncio.get_running_loop()
+        for listening in sockets:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    break
+                await loop.connect_accepted_socket(self._protocol, connection)
+
+    def _protocol(self) -> asyncio.Protocol:
+        state = self.server_state
+        kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return kind(config=self.config, server_state=state, app_state=self.lifespan.state)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on a signal; uvicorn would raise it once more afterwards, and the exit code would speak of failure."""
+        before = {each: signal.signal(each, self.handle_exit) for each in self.signals}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+def threads_of(workers: int) -> int:
+    """Share the cores among workers."""
+    return max(1, len(os.sched_getaffinity(0)) // workers)

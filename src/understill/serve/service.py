@@ -1,0 +1,174 @@
+"""The service: the model and its teacher behind their queues, asked and compared."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from understill.errors import UserError
+from understill.loading import load
+from understill.runtime.answers import Answerer
+from understill.serve.batching import Batcher, Pass, Row
+from understill.serve.contract import Question
+from understill.serve.logs import tell_fault
+from understill.serve.measures import Measures
+from understill.serve.settings import Settings, name_of
+from understill.tasks import Task
+
+#: Scores differ when they lie further apart than this part of their task's range.
+APART = 0.1
+
+
+class TooMuch(UserError):
+    """More was sent than one request may hold."""
+
+
+class NotReady(Exception):
+    """The model is still being loaded."""
+
+
+class Asked:
+    """A model under its name, behind its queue."""
+
+    def __init__(self, part: str, folder: Path, model: Answerer, settings: Settings, measures: Measures) -> None:
+        self.part, self.name, self.model, self.measures = part, name_of(folder), model, measures
+        self.batcher = Batcher(model, settings.batch, settings.queue, settings.wait, self._note)
+
+    def submit(self, question: Question, tasks: Sequence[Task]) -> asyncio.Future[list[Row]]:
+        """Put a question into the queue."""
+        return self.batcher.submit(question.texts if tasks else [], question.pairs, tasks)
+
+    async def said(self, answers: asyncio.Future[list[Row]], rows: int, began: float) -> dict[str, Any]:
+        """Wait for the answers and say whose they are; a model that has none of the tasks says nothing of each row."""
+        found = await answers or [{} for _ in range(rows)]
+        return {"model": self.name, "answers": found, "milliseconds": 1000 * (time.perf_counter() - began)}
+
+    def _note(self, done: Pass) -> None:
+        failed = done.fault is not None
+        self.measures.count_pass(self.part, done.rows, done.seconds, self.batcher.waiting, failed)
+        if done.fault is not None:
+            tell_fault("a pass failed", done.fault, part=self.part, rows=done.rows, requests=done.requests)
+
+
+class Service:
+    """What the routes stand on."""
+
+    def __init__(self, settings: Settings, measures: Measures) -> None:
+        self.settings, self.measures = settings, measures
+        self.status: Literal["loading", "ready", "draining"] = "loading"
+        self.model: Asked | None = None
+        self.teacher: Asked | None = None
+
+    async def load(self, threads: int) -> None:
+        """Load the model, and the teacher where there is one; nothing is answered before both are warm."""
+        settings = self.settings
+        model = await asyncio.to_thread(_warm, settings.model, threads)
+        if settings.teacher:
+            teacher = await asyncio.to_thread(_warm, settings.teacher, threads)
+            if not any(_same(one, other) for one in model.tasks for other in teacher.tasks):
+                names = ", ".join(task.name for task in model.tasks)
+                raise UserError(f"--teacher {settings.teacher} has no task of the model's, which are {names}")
+            self.teacher = Asked("teacher", settings.teacher, teacher, settings, self.measures)
+        self.model = Asked("model", settings.model, model, settings, self.measures)
+        if self.status == "loading":
+            self.status = "ready"
+
+    def close(self) -> None:
+        """Answer what waits, and end the models' threads."""
+        for each in (self.model, self.teacher):
+            if each:
+                each.batcher.close()
+
+    def facts(self) -> dict[str, Any]:
+        """Tell what can be asked."""
+        settings = self.settings
+        return {
+            "model": self._loaded.name,
+            "teacher": self.teacher.name if self.teacher else None,
+            "limits": {
+                "rows": settings.max_rows,
+                "characters": settings.max_characters,
+                "bytes": settings.max_bytes,
+            },
+            "tasks": [
+                {
+                    "name": task.name,
+                    "kind": task.kind,
+                    "pair": task.pair,
+                    "labels": list(task.labels) if task.kind == "classification" else None,
+                    "range": list(task.range) if task.range else None,
+                }
+                for task in self._loaded.model.tasks
+            ],
+        }
+
+    async def answer(self, question: Question) -> dict[str, Any]:
+        """Answer a question, with the teacher beside the model where it is asked for."""
+        model, began, rows = self._loaded, time.perf_counter(), len(question.texts)
+        self._check_size(question)
+        tasks = model.model.tasks_for(question.texts, question.pairs, question.tasks)
+        if not question.teacher:
+            return await model.said(model.submit(question, tasks), rows, began)
+        if not self.teacher:
+            raise UserError("this server has no teacher → start it with --teacher MODEL")
+        shared = [other for task in tasks for other in self.teacher.model.tasks if _same(task, other)]
+        own = model.submit(question, tasks)
+        try:
+            others = self.teacher.submit(question, shared)
+        except BaseException:
+            own.cancel()
+            raise
+        reply, teacher = await asyncio.gather(model.said(own, rows, began), self.teacher.said(others, rows, began))
+        return reply | {
+            "teacher": teacher,
+            "differ": [_differ(tasks, *both) for both in zip(reply["answers"], teacher["answers"], strict=True)],
+        }
+
+    @property
+    def _loaded(self) -> Asked:
+        if self.model is None:
+            raise NotReady
+        return self.model
+
+    def _check_size(self, question: Question) -> None:
+        settings = self.settings
+        if len(question.texts) > settings.max_rows:
+            raise TooMuch(f"{len(question.texts):,} rows are more than {settings.max_rows:,} → send them in parts")
+        for texts, what in ((question.texts, "text"), (question.pairs or (), "second text")):
+            for number, text in enumerate(texts, 1):
+                if len(text) > settings.max_characters:
+                    size = f"{len(text):,} characters; {settings.max_characters:,} may be sent"
+                    raise TooMuch(f"{what} {number} has {size} → cut it, the model reads its beginning only")
+
+
+def _warm(folder: Path, threads: int) -> Answerer:
+    """Load a model and let it answer once, so that the first request does not wait for what is made on first use."""
+    model = load(folder, "auto", threads)
+    for pair in (False, True):
+        if tasks := model.choose(None, pair):
+            model.logits(["a"], ["a"] if pair else None, tasks)
+    return model
+
+
+def _same(one: Task, other: Task) -> bool:
+    """Whether two models' tasks are the same question."""
+    return (one.name, one.kind, one.pair) == (other.name, other.kind, other.pair)
+
+
+def _differ(tasks: Sequence[Task], one: Row, other: Row) -> list[str]:
+    """Name the tasks that two models answer differently; scores without a range have no scale to differ on."""
+    found = []
+    for task in tasks:
+        if task.name not in other:
+            continue
+        a, b = one[task.name], other[task.name]
+        if task.kind == "classification":
+            differs = a["label"] != b["label"]
+        else:
+            differs = task.range is not None and abs(a["score"] - b["score"]) > APART * (task.range[1] - task.range[0])
+        if differs:
+            found.append(task.name)
+    return found

@@ -134,6 +134,10 @@ def _add_refusals(app: FastAPI) -> None:
     async def gone(_: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=GONE)
 
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": f"the server failed; its log tells more of request {request.state.number}"}, 500)
+
     @app.exception_handler(HTTPException)
     async def refuse_by_http(_: Request, error: HTTPException) -> Response:
         said = REFUSALS.get(error.status_code, str(error.detail))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import itertools
 import logging
 import re
 import secrets
@@ -43,6 +44,7 @@ class Recorder:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app, self.service = app, service
+        self.series, self.numbers = secrets.token_hex(4), itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and note what became of it."""
@@ -50,7 +52,9 @@ class Recorder:
             return await self.app(scope, receive, send)
         began, route, status = time.perf_counter(), route_of(scope["path"]), 0
         given = Headers(scope=scope).get("x-request-id", "")
-        number = given if _NUMBER.fullmatch(given) else secrets.token_hex(8)
+        number = given if given and _NUMBER.fullmatch(given) else f"{self.series}-{next(self.numbers)}"
+
+        scope.setdefault("state", {})["number"] = number
 
         async def note(message: Message) -> None:
             nonlocal status
@@ -67,8 +71,7 @@ class Recorder:
         except Exception as error:
             tell_fault("a request failed", error, id=number, route=route)
             if not status:
-                refusal = JSONResponse({"error": f"the server failed; its log says more of request {number}"}, 500)
-                await refusal(scope, receive, note)
+                raise
         finally:
             seconds = time.perf_counter() - began
             self.service.measures.count_request(route, status, seconds)
@@ -79,7 +82,7 @@ class Recorder:
                 method=scope["method"] if scope["method"] in ("GET", "POST", "HEAD", "OPTIONS") else "other",
                 route=route,
                 status=status,
-                rows=scope.get("state", {}).get("rows"),
+                rows=scope["state"].get("rows"),
                 milliseconds=round(1000 * seconds, 3),
             )
 

@@ -1,0 +1,224 @@
+"""Rows of many requests go through the model together, and each request gets its own answers, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understill.runtime.answers import Answerer, Predictions
+from understill.serve.batching import PIECE, Batcher, Full, Pass
+from understill.tasks import Task
+
+LENGTH = Task("length", "regression", ("text",), "label", range=(0, 100))
+DOUBLE = Task("double", "regression", ("text",), "label", range=(0, 100))
+BOTH = Task("both", "regression", ("one", "two"), "label", range=(0, 100))
+
+
+class Counting(Answerer):
+    """Says how long texts are, remembers its passes, and can be held up."""
+
+    def __init__(self) -> None:
+        self.tasks = (LENGTH, DOUBLE, BOTH)
+        self.passes: list[tuple[list[str], list[str]]] = []
+        self.free = threading.Event()
+        self.free.set()
+        self.busy = threading.Event()
+
+    def logits(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task]
+    ) -> dict[str, Predictions]:
+        self.passes.append((list(texts), [task.name for task in tasks]))
+        self.busy.set()
+        assert self.free.wait(30)
+        if "bad" in texts:
+            raise ValueError("a bad row")
+        lengths = np.array([[len(text)] for text in texts], np.float32)
+        if pairs is not None:
+            return {"both": Predictions(BOTH, lengths + [[len(text)] for text in pairs])}
+        values = {"length": lengths, "double": 2 * lengths}
+        return {task.name: Predictions(task, values[task.name]) for task in tasks}
+
+
+def run(
+    scene: Callable[[Counting, Batcher], Coroutine[Any, Any, None]], batch: int = 16, queue: int = 1000, wait: float = 0
+) -> list[Pass]:
+    """Play a scene with a model and its batcher; return the passes that were told of."""
+    told: list[Pass] = []
+
+    async def play() -> None:
+        model = Counting()
+        batcher = Batcher(model, batch, queue, wait, told.append)
+        try:
+            await asyncio.wait_for(scene(model, batcher), 30)
+        finally:
+            model.free.set()
+            await asyncio.to_thread(batcher.close)
+
+    asyncio.run(play())
+    return told
+
+
+def held(model: Counting, batcher: Batcher) -> Any:
+    """Keep the model busy with one row until it is freed."""
+    model.free.clear()
+    first = batcher.submit(["x"], None, [LENGTH])
+    assert model.busy.wait(30)
+    return first
+
+
+def scores(rows: list[dict[str, dict[str, Any]]], task: str = "length") -> list[float]:
+    return [row[task]["score"] for row in rows]
+
+
+def test_an_idle_model_is_asked_at_once() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        assert scores(await batcher.submit(["abc"], None, [LENGTH])) == [3]
+
+    assert [(each.rows, each.requests) for each in run(scene)] == [(1, 1)]
+
+
+def test_rows_gather_while_the_model_is_busy() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        others = [batcher.submit(["a" * n], None, [LENGTH]) for n in range(10)]
+        model.free.set()
+        await first
+        assert [scores(rows) for rows in await asyncio.gather(*others)] == [[n] for n in range(10)]
+
+    assert [(each.rows, each.requests) for each in run(scene)] == [(1, 1), (10, 10)]
+
+
+def test_a_pass_has_the_tasks_of_all_and_everybody_gets_their_own() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        one, other = batcher.submit(["ab"], None, [DOUBLE]), batcher.submit(["abc"], None, [LENGTH])
+        model.free.set()
+        await first
+        assert (await one, await other) == ([{"double": {"score": 4.0}}], [{"length": {"score": 3.0}}])
+        assert model.passes[1] == (["ab", "abc"], ["length", "double"])
+
+    run(scene)
+
+
+def test_one_text_and_two_are_not_mixed_and_neither_waits_for_ever() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        single, pair = batcher.submit(["a"] * 30, None, [LENGTH]), batcher.submit(["ab"], ["abc"], [BOTH])
+        model.free.set()
+        await first
+        assert scores(await pair, "both") == [5]
+        assert len(await single) == 30
+        turns = [names for _, names in model.passes]
+        assert turns[2] == ["both"], "the pair has its turn before the long request is through"
+
+    run(scene, batch=4)
+
+
+def test_a_long_request_does_not_keep_short_ones_waiting() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        long = batcher.submit([str(n) * n for n in range(100)], None, [LENGTH])
+        short = batcher.submit(["abcd"], None, [LENGTH])
+        model.free.set()
+        await first
+        assert scores(await short) == [4]
+        assert scores(await long) == [len(str(n) * n) for n in range(100)]
+        assert len(model.passes[1][0]) == 16 and "abcd" in model.passes[1][0], "passes are full all the same"
+
+    assert PIECE < 16
+    run(scene)
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        waiting = batcher.submit(["a"] * 6, None, [LENGTH])
+        with pytest.raises(Full) as refused:
+            batcher.submit(["a"] * 5, None, [LENGTH])
+        assert 1 <= refused.value.seconds <= 60
+        fits = batcher.submit(["a"] * 4, None, [LENGTH])
+        model.free.set()
+        await asyncio.gather(first, waiting, fits)
+        assert len(await batcher.submit(["a"] * 10, None, [LENGTH])) == 10, "there is room again"
+
+    run(scene, queue=10)
+
+
+def test_who_has_left_is_not_answered() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        gone, here = batcher.submit(["gone"], None, [LENGTH]), batcher.submit(["here"], None, [LENGTH])
+        gone.cancel()
+        model.free.set()
+        await first
+        await here
+        assert [texts for texts, _ in model.passes] == [["x"], ["here"]]
+        assert batcher.waiting == 0
+
+    run(scene)
+
+
+def test_a_row_that_fails_fails_nobody_elses() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        good, bad, late = (batcher.submit(texts, None, [LENGTH]) for texts in (["a"], ["b", "bad"], ["cc"]))
+        model.free.set()
+        await first
+        assert (scores(await good), scores(await late)) == ([1], [2])
+        with pytest.raises(ValueError, match="a bad row"):
+            await bad
+        assert scores(await batcher.submit(["ddd"], None, [LENGTH])) == [3], "and the thread lives on"
+
+    assert [type(each.fault) for each in run(scene)] == [type(None), ValueError, type(None)]
+
+
+def test_waiting_gathers_rows_even_if_the_model_is_idle() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        one = batcher.submit(["a"], None, [LENGTH])
+        other = batcher.submit(["b"], None, [LENGTH])
+        await asyncio.gather(one, other)
+
+    assert [each.rows for each in run(scene, wait=500)] == [2]
+
+
+def test_closing_answers_what_waits() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        waiting = batcher.submit(["a"] * 40, None, [LENGTH])
+        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
+        await asyncio.sleep(0.01)
+        model.free.set()
+        await closing
+        await first
+        assert len(await waiting) == 40
+
+    run(scene)
+
+
+@settings(max_examples=40)
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=20),
+    batch=st.integers(1, 24),
+)
+def test_every_row_is_answered_once_in_its_place_and_no_pass_is_too_large(
+    sizes: list[tuple[int, bool]], batch: int
+) -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        asked = []
+        for rows, pair in sizes:
+            texts = ["a" * n for n in range(rows)]
+            asked.append((rows, pair, batcher.submit(texts, texts if pair else None, [BOTH if pair else LENGTH])))
+        for rows, pair, answers in asked:
+            want = [2 * n if pair else n for n in range(rows)]
+            assert scores(await answers, "both" if pair else "length") == want
+
+    told = run(scene, batch=batch)
+    assert sum(each.rows for each in told) == sum(rows for rows, _ in sizes)
+    assert all(each.rows <= batch for each in told)

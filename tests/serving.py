@@ -1,0 +1,81 @@
+"""Real servers for tests: tiny exported models, `understill serve` in a process of its own, and its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from kinds import TASKS, save_kind
+from understill.models.folder import load_model
+from understill.ship.onnx import write_onnx
+from understill.tasks import Task
+
+
+def export_tiny(folder: Path, network: str, tasks: tuple[Task, ...] = TASKS) -> Path:
+    """Write a tiny model and its export, and return the export's folder."""
+    loaded = load_model(save_kind(folder / f"{network}-model", network, tasks))
+    out = folder / network
+    out.mkdir()
+    write_onnx(loaded, loaded.tasks, out)
+    return out
+
+
+@dataclass
+class Served:
+    """A running server."""
+
+    process: subprocess.Popen[str]
+    url: str
+    log: Path
+
+    def ask(self, **question: Any) -> httpx.Response:
+        """Send a question."""
+        return httpx.post(f"{self.url}/v1/predict", json=question, timeout=30)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """Ask for a path."""
+        return httpx.get(f"{self.url}{path}", timeout=30, **options)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return what the server has logged; every line is JSON."""
+        return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
+
+    def end(self, number: int) -> int:
+        """Send a signal and return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=60)
+
+
+@contextmanager
+def serving(
+    model: Path, folder: Path, *options: object, program: str | None = None, **environment: str
+) -> Iterator[Served]:
+    """A server of a model on a free port; `program` starts it in another way than `python -m understill`."""
+    start = ["-c", program] if program else ["-m", "understill"]
+    command = [sys.executable, *start, "serve", model, "--port", 0, *options]
+    log = folder / f"server-{os.urandom(4).hex()}.log"
+    with log.open("w", encoding="utf-8") as errors:
+        process = subprocess.Popen(
+            list(map(str, command)), stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | environment
+        )
+    try:
+        assert process.stdout
+        said = process.stdout.readline()
+        assert said.startswith("serving "), log.read_text(encoding="utf-8")
+        yield Served(process, said.split()[-1], log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -142,8 +142,8 @@ class WordEncoder(nn.Module):
         if not self.pairs:
             return self.network(batch.ids, batch.lengths)  # type: ignore[no-any-return]
         ids, lengths = _apart(batch)
-        if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
-            return self._traced(ids, lengths).unflatten(0, (2, -1))
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            return self._traced(ids, lengths).unflatten(0, (2, -1))  # type: ignore[no-any-return]
         # A row is about twice as long as its texts, and an LSTM takes as long as its rows: worth a wait for the device.
         return self.network(ids[:, : max(1, int(lengths.max()))], lengths).unflatten(0, (2, -1))  # type: ignore[no-any-return]
 
@@ -153,7 +153,7 @@ class WordEncoder(nn.Module):
         Only texts that have words go through the network, for a vector of none is 0. The first goes at any rate.
         """
         there = (lengths + (torch.arange(lengths.shape[0]) == 0)).nonzero().squeeze(1)
-        cells = torch.arange(lengths.max().clamp(min=1))
+        cells = torch.arange(lengths.max().clamp(min=1))  # type: ignore[call-overload]
         texts = self.network(ids.index_select(0, there).index_select(1, cells), lengths.index_select(0, there))
         return torch.zeros(lengths.shape[0], self.width).index_copy(0, there, texts)
 

@@ -18,7 +18,8 @@ from understill.data.load import LoadedTask
 from understill.disk import sync, sync_folder, write_bytes
 from understill.errors import UserError
 from understill.evaluate.agreement import interval_of
-from understill.evaluate.efficiency import Text, time_answers
+from understill.evaluate.clock import Text
+from understill.evaluate.efficiency import time_answers
 from understill.evaluate.metrics import score
 from understill.evaluate.predictor import Predictor
 from understill.events import Asking, Watch, silent

@@ -74,6 +74,7 @@ class OnnxModel(Answerer):
             self.tasks = tuple(Task.from_dict(values) for values in facts["tasks"])
             self.max_lengths = {task.name: int(facts["max_lengths"][task.name]) for task in self.tasks}
             self.pad, self.side = int(facts["pad"]), str(facts["truncation_side"])
+            self.weights = str(facts.get("weights", ""))  # float32 or int8; older exports do not tell
             split_special = bool(facts["split_special_tokens"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None

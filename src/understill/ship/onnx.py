@@ -55,6 +55,7 @@ def write_onnx(folder: ModelFolder, tasks: Sequence[Task], target: Path) -> None
     encode.backend.save(str(target / TOKENIZER))
     facts = {
         "format": FORMAT,
+        "weights": "float32",
         "tasks": [task.to_dict() for task in tasks],
         "max_lengths": {task.name: folder.max_lengths[task.name] for task in tasks},
         "pad": encode.pad,

@@ -96,16 +96,6 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class Measuring:
-    """A model is timed, as the turn of so many that it is."""
-
-    who: str
-    what: str
-    turn: int
-    total: int
-
-
-@dataclass(frozen=True)
 class Scored:
     """A finished model has its scores."""
 
@@ -124,7 +114,6 @@ Event = (
     | Chosen
     | Labelling
     | Asking
-    | Measuring
     | Scored
     | Report
     | Evaluated

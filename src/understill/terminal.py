@@ -313,22 +313,22 @@ def show_bench(bench: Bench) -> None:
     """Show what models cost side by side; each number has the lowest and the highest round beside it."""
     first = bench.models[0]
     for part in first.latency:
-        many = f"{bench.texts:,} texts of {bench.task}"
-        table = _table(f"{part}: {many}, {bench.rounds} rounds, {bench.machine['cores']} cores", "model")
-        table.add_column("form")
-        for column in ("MB", "one text, ms", "95 %, ms", "texts/s", "lowest to highest", "times the first"):
-            table.add_column(column, justify="right")
+        title = f"{part}: {bench.texts:,} texts of {bench.task}, {bench.rounds} rounds, {bench.machine['cores']} cores"
+        table = _table(title, "model")
+        here = part != "HTTP"  # a server loads a model in its own way
+        numbers = ("one text, ms", "95 %, ms", "texts/s", "lowest to highest", "× first", "from", "to")
+        for column in (*(("form", "MB") if here else ()), *numbers):
+            table.add_column(column, justify="left" if column == "form" else "right")
         for each in bench.models:
             one, rate, times = each.latency[part], each.rate(part), each.times(first, part)
             table.add_row(
                 each.model,
-                each.form,
-                f"{each.bytes / 1e6:,.1f}",
+                *((each.form, f"{each.bytes / 1e6:,.1f}") if here else ()),
                 f"{1000 * one.median:.2f}",
                 f"{1000 * one.p95:.2f}",
                 f"{rate.middle:,.0f}",
                 f"{rate.low:,.0f} to {rate.high:,.0f}",
-                "1" if each is first else f"{times.middle:.2f} ({times.low:.2f} to {times.high:.2f})",
+                *(f"{value:.3g}" for value in (times.middle, times.low, times.high)),
             )
         out.print(table)
     alone = ", ".join(f"{each.model} {each.rate('tokenising').middle:,.0f}/s" for each in bench.models)

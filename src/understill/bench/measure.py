@@ -19,17 +19,29 @@ import numpy as np
 from understill.bench.server import CONNECTIONS, ROWS, serving
 from understill.bench.subjects import PIPELINE_BATCH, Subject
 from understill.evaluate.clock import Latency, Text, latency_of, seconds_of
-from understill.events import Measuring, Watch, silent
 from understill.tasks import Task
 
 #: What is timed of each model, in this order.
 TOKENS, MODEL, HTTP = "tokenising", "text to answer", "HTTP"
 #: A turn lasts at least so many seconds: a quick model answers the texts several times.
 TURN = 0.3
-#: Single texts that are timed.
-SINGLES = 100
+#: Single texts that are timed, and how many of them in a turn: one model's threads take a while to come to rest.
+SINGLES, RUN = 100, 20
 
 Ask = Callable[[Sequence[Text]], object]
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """A model has its turn, so far the last of so many."""
+
+    who: str
+    what: str
+    turn: int
+    total: int
+
+
+Watch = Callable[[Measuring], None]
 
 
 @dataclass(frozen=True)
@@ -84,10 +96,10 @@ def measure(
     *,
     rounds: int = 5,
     http: bool = True,
-    watch: Watch = silent,
+    watch: Watch | None = None,
 ) -> Bench:
     """Measure models with texts: tokenising alone, from text to answer, and through servers of their own."""
-    generator = np.random.default_rng(0)
+    generator, watch = np.random.default_rng(0), watch or (lambda turn: None)
     with ExitStack() as stack:
         parts: dict[str, list[Ask]] = {
             TOKENS: [each.tokenise for each in subjects],
@@ -134,7 +146,7 @@ def _many(
     for name, ask in zip(names, asks, strict=True):
         watch(Measuring(name, f"{part}, warm-up", turn, total))
         ask(texts[:1])
-        again.append(math.ceil(TURN / seconds_of(ask, texts)))
+        again.append(max(1, math.ceil(TURN / seconds_of(ask, texts))))
         turn += 1
     found: list[list[float]] = [[] for _ in asks]
     for number in range(rounds):
@@ -155,13 +167,13 @@ def _single(
     watch: Watch,
 ) -> list[list[float]]:
     """Return the seconds of single texts, the same ones for each model."""
-    for ask in asks:
-        ask(texts[:1])
     found: list[list[float]] = [[] for _ in asks]
-    for turn, number in enumerate(generator.integers(len(texts), size=SINGLES).tolist()):
+    drawn = generator.integers(len(texts), size=(SINGLES // RUN, RUN))
+    for turn, numbers in enumerate(drawn.tolist()):
         for place in generator.permutation(len(asks)).tolist():
-            watch(Measuring(names[place], f"{part}, single texts", turn, SINGLES))
-            found[place].append(seconds_of(asks[place], [texts[number]]))
+            watch(Measuring(names[place], f"{part}, single texts", turn, len(drawn)))
+            asks[place](texts[:1])
+            found[place] += [seconds_of(asks[place], [texts[number]]) for number in numbers]
     return found
 
 

@@ -66,7 +66,7 @@ class OnnxModel(Answerer):
         except ImportError as error:
             fix = 'pip install "understill[onnx]", or onnxruntime, tokenizers and numpy alone'
             raise UserError(f"{folder} needs {error.name}, which is not installed → {fix}") from None
-        self.folder, self.library = folder, onnxruntime
+        self.folder = folder
         try:
             facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
@@ -79,25 +79,10 @@ class OnnxModel(Answerer):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None
         self.threads = threads or len(os.sched_getaffinity(0))
-        self.session = self._open(1)
+        self.session = _open(onnxruntime, folder / GRAPH)
         self.asks = [each.name for each in self.session.get_inputs()]
         self.tokenizer = _tokenizer(Tokenizer, folder / TOKENIZER, split_special)
         self.tail = closing(self.tokenizer)
-
-    def _open(self, threads: int) -> Any:
-        """Open the graph, for so many threads at one batch."""
-        options = self.library.SessionOptions()
-        options.intra_op_num_threads = threads
-        places = {"providers": ["CPUExecutionProvider"], "disabled_optimizers": list(SLOW)}
-        try:
-            return self.library.InferenceSession(self.folder / GRAPH, options, **places)
-        except Exception as error:  # onnxruntime has classes of its own for what a file may lack
-            raise UserError(f"{self.folder / GRAPH} cannot be read: {str(error).splitlines()[0]}") from None
-
-    @cached_property
-    def lone_session(self) -> Any:
-        """The graph with all cores at each of its products."""
-        return self.session if self.threads == 1 else self._open(self.threads)
 
     @cached_property
     def pool(self) -> ThreadPoolExecutor:
@@ -119,23 +104,21 @@ class OnnxModel(Answerer):
             logits = {task.name: np.empty((len(rows), task.outputs), np.float32) for task in own}
             tokens = self.tokenise(rows, length)
             batches = self._batches(tokens)
-            # A batch for each core goes faster than all cores at one batch, which is left to a row by itself.
-            session = self.session if len(batches) > 1 else self.lone_session
-            answer = partial(self._answer, session, tokens, logits)
+            answer = partial(self._answer, tokens, logits)
             for done in self.pool.map(answer, batches) if len(batches) > 1 else map(answer, batches):
                 if progress:
                     progress(done)
             found |= {task.name: Predictions(task, logits[task.name]) for task in own}
         return {task.name: found[task.name] for task in tasks}
 
-    def _answer(self, session: Any, tokens: Tokens, logits: Mapping[str, NDArray[np.float32]], places: Ints) -> int:
+    def _answer(self, tokens: Tokens, logits: Mapping[str, NDArray[np.float32]], places: Ints) -> int:
         """Answer the rows at some places, padded to the longest, and write it down; return how many they are."""
         cells = np.arange(max(1, int(tokens.lengths[places].max())))
         there = cells < tokens.lengths[places, None]
         padded = np.full(there.shape, self.pad, np.int64)
         padded[there] = tokens.ids[(tokens.starts[places, None] + cells)[there]]
         feed = dict(zip(INPUTS, (padded, tokens.lengths[places], tokens.second[places]), strict=True))
-        answers = session.run([output_name(name) for name in logits], {name: feed[name] for name in self.asks})
+        answers = self.session.run([output_name(name) for name in logits], {name: feed[name] for name in self.asks})
         for own, answer in zip(logits.values(), answers, strict=True):
             own[places] = answer
         return len(places)
@@ -163,6 +146,18 @@ class OnnxModel(Answerer):
             second += [place for _, place in pieces]
         sizes = np.array(lengths, np.int64)
         return Tokens(np.concatenate(flat), np.cumsum(sizes) - sizes, sizes, np.array(second, np.int64))
+
+
+def _open(library: Any, path: Path) -> Any:
+    """Open a graph for one core to a batch: batches side by side go faster than all cores at one of them."""
+    options = library.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        return library.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(SLOW)
+        )
+    except Exception as error:  # onnxruntime has classes of its own for what a file may lack
+        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
 def _tokenizer(kind: type[Tokenizer], path: Path, split_special: bool) -> Tokenizer:

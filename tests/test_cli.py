@@ -33,6 +33,7 @@ VERBS = (
     "report",
     "submit",
     "export",
+    "bench",
     "predict",
     "data",
     "runs",

@@ -10,7 +10,7 @@ the model has tasks for pairs. On a machine of two cores both processes share th
   and the server's memory second by second.
 - end: SIGTERM under the same load. A request is lost when it was sent whole and no whole answer came back. Clients that
   connect anew for each request are counted apart, since theirs may be waiting to be accepted.
-- batching: a server that passes up to 64 rows at once, beside one that passes them one by one (`--batch 1`), in turns.
+- batching: a server that passes many rows at once, beside one that passes them one by one (`--batch 1`), in turns.
 
 Without a model it makes one, small and untrained.
 """
@@ -323,7 +323,8 @@ def to_the_end(model: Path, texts: Sequence[str], options: argparse.Namespace, k
     total, codes, ends = Told(), Counter[int](), []
     for _ in range(options.ends):
         with server(model, *options.serve) as (process, port):
-            pressing = press(port, asked, 6.0, options.connections, keep=keep, stop=process.pid)
+            seconds = 3.0 if options.small else 6.0
+            pressing = press(port, asked, seconds, options.connections, keep=keep, stop=process.pid)
             told, _ = asyncio.run(pressing)
             codes[process.wait(timeout=60)] += 1
         ends.append(sum(told.statuses.values()))
@@ -414,7 +415,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     options.serve = options.serve.split()
     if options.small:
-        options.connections, options.seconds, options.rounds, options.round_seconds, options.ends = 20, 2.0, 1, 1.0, 1
+        options.connections, options.seconds, options.rounds, options.round_seconds, options.ends = 20, 1.0, 1, 1.0, 1
     texts = read_sentences(options.texts, 4096)
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -34,16 +34,25 @@ class Served:
     """A running server."""
 
     process: subprocess.Popen[str]
-    url: str
+    client: httpx.Client
     log: Path
+
+    @property
+    def url(self) -> str:
+        """The address, without a slash at its end."""
+        return str(self.client.base_url).rstrip("/")
 
     def ask(self, **question: Any) -> httpx.Response:
         """Send a question."""
-        return httpx.post(f"{self.url}/v1/predict", json=question, timeout=30)
+        return self.client.post("/v1/predict", json=question)
+
+    def send(self, body: Any, kind: str = "application/json", **headers: str) -> httpx.Response:
+        """Send any body as a question."""
+        return self.client.post("/v1/predict", content=body, headers={"Content-Type": kind, **headers})
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         """Ask for a path."""
-        return httpx.get(f"{self.url}{path}", timeout=30, **options)
+        return self.client.get(path, **options)
 
     def lines(self) -> list[dict[str, Any]]:
         """Return what the server has logged; every line is JSON."""
@@ -71,7 +80,9 @@ def serving(
         assert process.stdout
         said = process.stdout.readline()
         assert said.startswith("serving "), log.read_text(encoding="utf-8")
-        yield Served(process, said.split()[-1], log)
+        # No certificates: to read them takes longer than all else that a client does.
+        with httpx.Client(base_url=said.split()[-1], timeout=30, verify=False) as client:
+            yield Served(process, client, log)
     finally:
         process.terminate()
         try:

@@ -33,6 +33,7 @@ VERBS = (
     "report",
     "submit",
     "export",
+    "serve",
     "bench",
     "predict",
     "data",

@@ -450,7 +450,9 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Processes, each with its own copy of the model.")] = 1,
-    batch: Annotated[int, typer.Option(min=1, help="The most rows that go through the model at once.")] = 64,
+    batch: Annotated[
+        int, typer.Option(min=1, help="The most rows that go through the model at once; 1 turns batching off.")
+    ] = 256,
     wait: Annotated[
         float, typer.Option(min=0, help="Milliseconds that an idle model waits for more rows; none is best as a rule.")
     ] = 0,

@@ -19,9 +19,15 @@ def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> A
         if device not in ("auto", "cpu"):
             raise UserError(f"{folder} is an ONNX export, which runs on the CPU → leave out the device {device}")
         return OnnxModel(folder, threads)
-    from understill.schema import Machine
-    from understill.ship.huggingface import ClassifierModel, facts_of
-    from understill.train.device import pick_device
+    if not folder.exists():
+        raise UserError(f"{folder}: no such model folder")
+    try:
+        from understill.schema import Machine
+        from understill.ship.huggingface import ClassifierModel, facts_of
+        from understill.train.device import pick_device
+    except ImportError as error:
+        what = f"{folder} is no ONNX export, and other models need {error.name}, which is not installed"
+        raise UserError(f"{what} → pip install understill, or export the model") from None
 
     if device not in ("auto", "cpu", "cuda", "mps"):
         raise UserError(f'device "{device}": write auto, cpu, cuda or mps')

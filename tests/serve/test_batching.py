@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understill.runtime.answers import Answerer, Predictions
-from understill.serve.batching import PIECE, Batcher, Full, Pass
+from understill.serve.batching import AT_LEAST, PIECE, Batcher, Full, Pass
 from understill.tasks import Task
 
 LENGTH = Task("length", "regression", ("text",), "label", range=(0, 100))
@@ -30,6 +31,7 @@ class Counting(Answerer):
         self.free = threading.Event()
         self.free.set()
         self.busy = threading.Event()
+        self.seconds = 0.0  # that a row takes
 
     def logits(
         self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task]
@@ -37,6 +39,7 @@ class Counting(Answerer):
         self.passes.append((list(texts), [task.name for task in tasks]))
         self.busy.set()
         assert self.free.wait(30)
+        time.sleep(self.seconds * len(texts))
         if "bad" in texts:
             raise ValueError("a bad row")
         lengths = np.array([[len(text)] for text in texts], np.float32)
@@ -186,6 +189,21 @@ def test_waiting_gathers_rows_even_if_the_model_is_idle() -> None:
         await asyncio.gather(one, other)
 
     assert [each.rows for each in run(scene, wait=500)] == [2]
+
+
+def test_the_passes_of_a_slow_model_are_short() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        model.seconds = 0.015  # a row: 67 a second
+        await batcher.submit(["a"], None, [LENGTH])
+        await batcher.submit(["a"] * 40, None, [LENGTH])
+        assert [len(texts) for texts, _ in model.passes] == [1, AT_LEAST, AT_LEAST, 40 - 2 * AT_LEAST]
+        model.seconds = 0.0
+        for _ in range(20):
+            await batcher.submit(["a"], None, [LENGTH])
+        await batcher.submit(["a"] * 60, None, [LENGTH])
+        assert len(model.passes[-1][0]) == 60, "and longer when it is quick again"
+
+    run(scene, batch=100)
 
 
 def test_closing_answers_what_waits() -> None:

@@ -15,8 +15,6 @@ import pytest
 
 from serving import Served, serving
 
-JSON = {"Content-Type": "application/json"}
-
 
 def refused(reply: httpx.Response, status: int, said: str) -> None:
     assert reply.status_code == status, reply.text
@@ -46,7 +44,7 @@ def refused(reply: httpx.Response, status: int, said: str) -> None:
     ],
 )
 def test_a_question_that_makes_no_sense_is_told_so(server: Served, question: Any, said: str) -> None:
-    reply = httpx.post(f"{server.url}/v1/predict", json=question)
+    reply = server.send(json.dumps(question))
     refused(reply, 422, said)
     assert len(reply.text) < 300
 
@@ -67,23 +65,16 @@ def test_a_question_that_makes_no_sense_is_told_so(server: Served, question: Any
     ],
 )
 def test_a_body_that_is_no_json_is_told_so(server: Served, body: bytes, said: str) -> None:
-    refused(httpx.post(f"{server.url}/v1/predict", content=body, headers=JSON), 422, said)
+    refused(server.send(body), 422, said)
 
 
 def test_a_body_of_another_kind_is_told_what_to_send(server: Served) -> None:
     good = json.dumps({"texts": "good"}).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "json"):
-        refused(
-            httpx.post(f"{server.url}/v1/predict", content=good, headers={"Content-Type": kind}),
-            422,
-            "Content-Type: application/json",
-        )
-    packed = httpx.post(
-        f"{server.url}/v1/predict", content=gzip.compress(good), headers={**JSON, "Content-Encoding": "gzip"}
-    )
-    refused(packed, 422, "uncompressed")
-    kind = {"Content-Type": "Application/JSON; charset=utf-8"}
-    assert httpx.post(f"{server.url}/v1/predict", content=good, headers=kind).status_code == 200
+        refused(server.send(good, kind), 422, "Content-Type: application/json")
+    packed = gzip.compress(good)
+    refused(server.send(packed, **{"Content-Encoding": "gzip"}), 422, "uncompressed")
+    assert server.send(good, "Application/JSON; charset=utf-8").status_code == 200
 
 
 def test_limits_are_told_with_their_numbers(server: Served) -> None:
@@ -101,9 +92,8 @@ def test_a_body_without_a_length_is_not_read_beyond_the_limit(server: Served) ->
         for _ in range(200):
             yield b"x" * 1000
 
-    refused(httpx.post(f"{server.url}/v1/predict", content=endless(), headers=JSON), 413, "more than 60,000 bytes")
-    in_pieces = httpx.post(f"{server.url}/v1/predict", content=iter([b'{"texts":', b' "good"', b"}"]), headers=JSON)
-    assert in_pieces.status_code == 200
+    refused(server.send(endless()), 413, "more than 60,000 bytes")
+    assert server.send(iter([b'{"texts":', b' "good"', b"}"])).status_code == 200
 
 
 def test_who_leaves_in_the_middle_of_a_body_harms_nobody(server: Served) -> None:
@@ -124,7 +114,7 @@ def test_addresses_and_methods_that_are_not_there(server: Served) -> None:
     wrong = server.get("/v1/predict")
     refused(wrong, 405, "takes another method")
     assert wrong.headers["allow"] == "POST"
-    refused(httpx.put(f"{server.url}/v1/tasks"), 405, "takes another method")
+    refused(server.client.put("/v1/tasks"), 405, "takes another method")
 
 
 def test_a_full_queue_is_503_with_a_time_to_come_back(exports: dict[str, Path], tmp_path: Path) -> None:
@@ -156,7 +146,7 @@ def guarded(exports: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 def test_only_who_has_a_key_is_answered(guarded: Served) -> None:
     def ask(header: str | None) -> httpx.Response:
         headers = {"Authorization": header} if header is not None else {}
-        return httpx.post(f"{guarded.url}/v1/predict", json={"texts": "good"}, headers=headers)
+        return guarded.client.post("/v1/predict", json={"texts": "good"}, headers=headers)
 
     for key in ("first-long-key", "second-long-key"):
         assert ask(f"Bearer {key}").status_code == 200 and ask(f"bearer {key}").status_code == 200
@@ -181,17 +171,17 @@ def test_only_who_has_a_key_is_answered(guarded: Served) -> None:
 
 
 def test_pages_of_a_named_site_may_ask_and_no_others(guarded: Served, server: Served) -> None:
-    def preflight(url: str, origin: str) -> httpx.Response:
+    def preflight(server: Served, origin: str) -> httpx.Response:
         headers = {
             "Origin": origin,
             "Access-Control-Request-Method": "POST",
             "Access-Control-Request-Headers": "authorization,content-type",
         }
-        return httpx.options(f"{url}/v1/predict", headers=headers)
+        return server.client.options("/v1/predict", headers=headers)
 
-    allowed = preflight(guarded.url, "https://example.org")
+    allowed = preflight(guarded, "https://example.org")
     assert allowed.status_code == 200 and allowed.headers["access-control-allow-origin"] == "https://example.org"
-    assert "access-control-allow-origin" not in preflight(guarded.url, "https://elsewhere.org").headers
+    assert "access-control-allow-origin" not in preflight(guarded, "https://elsewhere.org").headers
     refusal = guarded.get("/v1/tasks", headers={"Origin": "https://example.org"})
     assert refusal.status_code == 401 and refusal.headers["access-control-allow-origin"] == "https://example.org"
-    assert "access-control-allow-origin" not in preflight(server.url, "https://example.org").headers, "off by default"
+    assert "access-control-allow-origin" not in preflight(server, "https://example.org").headers, "off by default"

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from kinds import SECOND, TASKS, TEXTS
@@ -73,8 +72,8 @@ def test_many_at_once_get_each_their_own(server: Served, model: Answerer) -> Non
         pairs = draw.choices(SECOND, k=len(texts)) if draw.random() < 0.3 else None
         tasks = None if draw.random() < 0.5 else [draw.choice([t.name for t in TASKS if t.pair == bool(pairs)])]
         asked.append({"texts": texts, "pairs": pairs, "tasks": tasks})
-    with httpx.Client(timeout=30, limits=httpx.Limits(max_connections=24)) as client, ThreadPoolExecutor(24) as pool:
-        replies = list(pool.map(lambda each: client.post(f"{server.url}/v1/predict", json=each), asked))
+    with ThreadPoolExecutor(24) as pool:
+        replies = list(pool.map(lambda question: server.ask(**question), asked))
     for question, reply in zip(asked, replies, strict=True):
         assert reply.status_code == 200, reply.text
         assert reply.json()["answers"] == said(model, **question)
@@ -176,8 +175,8 @@ def test_probes_and_numbers(server: Served) -> None:
 
 
 def test_a_request_is_a_line_of_the_log_and_its_texts_are_not(server: Served) -> None:
-    reply = httpx.post(
-        f"{server.url}/v1/predict?word=hidden",
+    reply = server.client.post(
+        "/v1/predict?word=hidden",
         json={"texts": ["a hidden word", "another"]},
         headers={"X-Request-Id": "mine-1"},
     )
@@ -192,7 +191,7 @@ def test_a_request_is_a_line_of_the_log_and_its_texts_are_not(server: Served) ->
 
 def test_a_number_that_is_none_is_replaced(server: Served) -> None:
     for bad in ("a b", "x" * 100, "ü", '"'):
-        found = httpx.get(f"{server.url}/healthz", headers={"X-Request-Id": bad.encode()}).headers["x-request-id"]
+        found = server.get("/healthz", headers={"X-Request-Id": bad.encode()}).headers["x-request-id"]
         assert found != bad and len(found) < 40
 
 

@@ -153,6 +153,7 @@ def _open(library: Any, path: Path) -> Any:
     """Open a graph for one core to a batch: batches side by side go faster than all cores at one of them."""
     options = library.SessionOptions()
     options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # it raises what it has to say
     try:
         return library.InferenceSession(
             path, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(SLOW)

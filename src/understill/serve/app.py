@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -35,9 +36,19 @@ REFUSALS = {
 Found = TypeVar("Found")
 
 
+class PlainRoute(APIRoute):
+    """A route whose function takes the request and gives the response: nothing is left to be solved or checked."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the function itself; FastAPI's way to it takes as long as all else that happens to a request."""
+        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
+        return handler
+
+
 def make_app(service: Service) -> ASGIApp:
     """Return the app that answers for a service."""
     app = FastAPI(title="understill", openapi_url=None, redirect_slashes=False)
+    app.router.route_class = PlainRoute
     _add_predict(app, service)
     _add_facts(app, service)
     _add_page(app)
@@ -74,29 +85,29 @@ def _add_predict(app: FastAPI, service: Service) -> None:
 
 def _add_facts(app: FastAPI, service: Service) -> None:
     @app.get("/v1/tasks", **ANSWERS["/v1/tasks"])
-    async def tasks() -> Response:
+    async def tasks(_: Request) -> Response:
         """Tell which tasks the model has, and how much one request may hold."""
         return JSONResponse(service.facts())
 
     @app.get("/healthz", **ANSWERS["/healthz"])
-    async def healthz() -> Response:
+    async def healthz(_: Request) -> Response:
         """Tell that the process is alive."""
         return JSONResponse({"status": "alive"})
 
     @app.get("/readyz", **ANSWERS["/readyz"])
-    async def readyz() -> Response:
+    async def readyz(_: Request) -> Response:
         """Tell whether to send requests here: not while the model is loaded, and not when the server is to end."""
         return JSONResponse({"status": service.status}, 200 if service.status == "ready" else 503)
 
     @app.get("/metrics", **ANSWERS["/metrics"])
-    async def metrics() -> Response:
+    async def metrics(_: Request) -> Response:
         """Give the numbers of all workers, as Prometheus reads them."""
         return Response(service.measures.text(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _add_page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
-    async def page() -> Response:
+    async def page(_: Request) -> Response:
         return FileResponse(PAGE / "index.html")
 
     app.mount("/page", StaticFiles(directory=PAGE))
@@ -107,11 +118,11 @@ def _add_manual(app: FastAPI, schema: dict[str, Any]) -> None:
     manual = page_of(schema)
 
     @app.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> Response:
+    async def openapi(_: Request) -> Response:
         return JSONResponse(schema)
 
     @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
+    async def docs(_: Request) -> Response:
         return HTMLResponse(manual)
 
 

@@ -18,6 +18,11 @@ from understill.tasks import Task
 #: Rows of one request that are taken in a turn, so that a long one does not keep short ones waiting.
 PIECE = 8
 
+#: Seconds that a pass may take where the model is slow, so that who comes meanwhile need not wait for longer.
+AT_MOST = 0.2
+#: Rows that a pass may have however slow the model is: with fewer it would be slower still.
+AT_LEAST = 16
+
 Row = dict[str, dict[str, Any]]
 
 
@@ -141,7 +146,7 @@ class Batcher:
         """Take rows of the line whose first request has waited longest, a piece of each request in turn."""
         line = min(filter(None, self._lines.values()), key=lambda line: line[0].since, default=None)
         found: dict[Waiting, Piece] = {}
-        room = self.batch
+        room = min(self.batch, max(AT_LEAST, int(AT_MOST * self._speed))) if self._speed else self.batch
         while line and room:
             request = line.popleft()
             left = len(request.texts) - request.begun

@@ -70,7 +70,8 @@ class Recorder:
             await self.app(scope, receive, note)
         except Exception as error:
             tell_fault("a request failed", error, id=number, route=route)
-            if not status:
+            if not status:  # nothing has been sent: uvicorn will say that it failed
+                status = 500
                 raise
         finally:
             seconds = time.perf_counter() - began

@@ -12,12 +12,14 @@ from contextlib import contextmanager
 import uvicorn
 
 from understill.serve.app import make_app
+from understill.serve.logs import tell
 from understill.serve.measures import Measures
 from understill.serve.service import Service
-from understill.serve.settings import Settings
+from understill.serve.settings import Settings, name_of
 
 #: Seconds that connections have, once nobody else can connect, to bring a request that is on its way.
 LAST_CALL = 0.5
+MOMENT = 0.1
 #: Seconds that requests have to be answered after that; then the process ends without them.
 PATIENCE = 30
 #: Longer than the minute after which proxies drop a connection, so that they do, and not the server under their hands.
@@ -74,28 +76,35 @@ class Server(uvicorn.Server):
             self.failure = error
             self.should_exit = True
         else:
+            tell("ready", model=name_of(self.service.settings.model))
             self.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End in such an order that no request is lost: turn clients away, stop listening, answer, close."""
         self.service.status = "draining"
         if not self.failure:
-            await self._until_empty(self.service.settings.drain)
+            tell("draining")
+            if signal.SIGINT not in self._captured_signals:  # who presses Ctrl+C has no proxy that has to be told
+                await self._wait(self.service.settings.drain)
             await self._take_the_last(sockets or [])
         for server in self.servers:
             server.close()
         if not self.failure:
-            await self._until_empty(LAST_CALL)
+            await self._wait(LAST_CALL, until_empty=True)
         await super().shutdown(sockets)
         if not self.force_exit:
             await asyncio.to_thread(self.service.close)
 
-    async def _until_empty(self, seconds: float) -> None:
-        """Wait until nobody is connected any more, but no longer than this."""
+    async def _wait(self, seconds: float, until_empty: bool = False) -> None:
+        """Wait so long, or until nobody has been connected for a moment."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while self.server_state.connections and loop.time() < end and not self.force_exit:
-            await asyncio.sleep(0.02)
+        now = seen = loop.time()
+        end = now + seconds
+        while now < end and not self.force_exit and not (until_empty and now - seen > MOMENT):
+            await asyncio.sleep(MOMENT / 5)
+            now = loop.time()
+            # A connection that is just being made is not among them yet; hence the moment.
+            seen = now if self.server_state.connections else seen
 
     async def _take_the_last(self, sockets: list[socket.socket]) -> None:
         """Take the connections that the system has accepted for us, which it would reset when we stop listening."""

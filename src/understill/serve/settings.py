@@ -23,7 +23,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
-    batch: int = 64  # rows of one pass: what a pass takes longer for, it has gained by then
+    batch: int = 256  # rows of one pass: with 64, small models answered a fifth fewer
     wait: float = 0.0  # milliseconds that a pass waits for more rows; while the model is busy they gather anyway
     queue: int = 2048  # rows that may wait: a few seconds of work, and who would wait longer had better ask again
     max_rows: int = 512

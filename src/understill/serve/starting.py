@@ -79,7 +79,7 @@ class Supervisor:
     def __init__(self, settings: Settings, listening: socket.socket, ready: Callable[[], None]) -> None:
         self.settings, self.listening, self.ready = settings, listening, ready
         self.workers: list[Worker] = []
-        self.loading = settings.workers  # those of the first that have not said yet that they are ready
+        self.beginners: set[Worker] = set()  # those of the first that have not said yet that they are ready
         self.stopping = False
         self.mistake = ""
 
@@ -92,21 +92,22 @@ class Supervisor:
             for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS"):  # torch's, and the tokenisers'
                 os.environ.setdefault(name, str(threads_of(self.settings.workers)))
             for _ in range(self.settings.workers):
-                self._start()
+                self.beginners.add(self._start())
             while self.workers:
                 self._attend()
         if self.mistake:
             raise UserError(self.mistake)
 
-    def _start(self, late: bool = False) -> None:
+    def _start(self, late: bool = False) -> Worker:
         spawn = get_context("spawn")  # a fork would copy the threads' locks, and not the threads
         ours, theirs = spawn.Pipe()
         process = spawn.Process(target=work, args=(self.settings, self.listening, theirs, late))
         process.start()
         theirs.close()
-        self.workers.append(Worker(process, ours))
+        self.workers.append(worker := Worker(process, ours))
         if self.stopping:
             process.terminate()
+        return worker
 
     def _attend(self) -> None:
         """Wait for a worker to say something or to end."""
@@ -123,22 +124,31 @@ class Supervisor:
         except EOFError:  # it has ended, and its sentinel says so too
             return
         if mistake:
-            self.mistake = mistake
-            self._stop()
-            return
-        self.loading -= 1
-        if self.loading == 0:
-            self.ready()
+            self._give_up(mistake)
+        elif worker in self.beginners:
+            self.beginners.remove(worker)
+            if not self.beginners:
+                self.ready()
 
     def _bury(self, worker: Worker) -> None:
         worker.process.join()
         worker.line.close()
         self.workers.remove(worker)
         mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]
-        if not self.stopping:
+        if self.stopping:
+            return
+        if worker in self.beginners:
+            fix = "what it logged may say why; if memory ran out, take fewer --workers"
+            self._give_up(f"a worker ended with {worker.process.exitcode} before it was ready → {fix}")
+        else:
             tell("a worker has ended and is replaced", logging.ERROR, exit=worker.process.exitcode)
             time.sleep(PAUSE)
-            self._start(late=True)
+            if not self.stopping:
+                self._start(late=True)
+
+    def _give_up(self, mistake: str) -> None:
+        self.mistake = mistake
+        self._stop()
 
     def _stop(self, number: int = 0, frame: FrameType | None = None) -> None:
         """Let the workers end what they are at; at the second signal they end at once."""

@@ -34,6 +34,7 @@ VERBS = (
     "submit",
     "export",
     "serve",
+    "bench",
     "predict",
     "data",
     "runs",

@@ -53,6 +53,15 @@ def ask(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
     return code, said.out, said.err
 
 
+def refused(run: Path, to: str, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what is said of an export that is refused, and leaves nothing behind."""
+    there = set(out.parent.iterdir())
+    code, _, said = ask(["export", str(run), "--to", to, "--out", str(out)], capsys)
+    assert code == 2 and "Traceback" not in said
+    assert set(out.parent.iterdir()) == there
+    return said
+
+
 def test_a_run_leaves_as_onnx_and_answers_alike(
     run_folder: tuple[Path, Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,7 +152,6 @@ def test_a_loss_above_the_limit_is_refused_and_nothing_is_left(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, _ = run_folder
     real = exporting.Shipment._ask
 
     def worse(self: Any, model: Answerer, who: str, rows: Any) -> Predictions:
@@ -151,10 +159,8 @@ def test_a_loss_above_the_limit_is_refused_and_nothing_is_left(
         return Predictions(found.task, -found.logits) if who == "int8" else found
 
     monkeypatch.setattr(exporting.Shipment, "_ask", worse)
-    code, _, said = ask(["export", str(run), "--to", "int8", "--out", str(tmp_path / "int8")], capsys)
-    assert code == 2
-    assert "int8 loses more than 1 points" in said and "--limit" in said and "Traceback" not in said
-    assert list(tmp_path.iterdir()) == []
+    said = refused(run_folder[0], "int8", tmp_path / "int8", capsys)
+    assert "int8 loses more than 1 points" in said and "--limit" in said
 
 
 def test_an_export_that_says_something_else_is_refused_and_nothing_is_left(
@@ -163,7 +169,6 @@ def test_an_export_that_says_something_else_is_refused_and_nothing_is_left(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, _ = run_folder
     real = exporting.OnnxModel.logits
 
     def off(self: Any, *given: Any) -> dict[str, Predictions]:
@@ -171,10 +176,7 @@ def test_an_export_that_says_something_else_is_refused_and_nothing_is_left(
         return {name: Predictions(each.task, each.logits + np.float32(0.01)) for name, each in found.items()}
 
     monkeypatch.setattr(exporting.OnnxModel, "logits", off)
-    code, _, said = ask(["export", str(run), "--to", "onnx", "--out", str(tmp_path / "onnx")], capsys)
-    assert code == 2
-    assert "does not say what the model says" in said and "Traceback" not in said
-    assert list(tmp_path.iterdir()) == []
+    assert "does not say what the model says" in refused(run_folder[0], "onnx", tmp_path / "onnx", capsys)
 
 
 def test_classifiers_lie_in_the_run_folder_one_per_task(run_folder: tuple[Path, Recipe]) -> None:
@@ -216,9 +218,16 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(
         raise OSError(ENOSPC, "No space left on device")
 
     monkeypatch.setattr("understill.pipeline.exporting.write_onnx", fill)
-    code, _, said = ask(["export", str(run_folder[0]), "--to", "onnx", "--out", str(tmp_path / "out")], capsys)
-    assert code == 2 and "error: No space left on device → make room" in said and "Traceback" not in said
-    assert not list(tmp_path.iterdir())
+    said = refused(run_folder[0], "onnx", tmp_path / "out", capsys)
+    assert "error: No space left on device → make room" in said
+
+
+def test_a_place_where_no_folder_can_be_made_is_one_sentence(
+    run_folder: tuple[Path, Recipe], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, said = ask(["export", str(run_folder[0]), "--to", "onnx", "--out", "/proc/here/out"], capsys)
+    assert code == 2 and "Traceback" not in said
+    assert "/proc/here/out: no folder can be made there: " in said and "→ choose another place with --out" in said
 
 
 def test_a_task_that_is_named_twice_leaves_once(run_folder: tuple[Path, Recipe], tmp_path: Path) -> None:

@@ -495,6 +495,57 @@ def serve(
 
 @app.command(
     epilog=_examples(
+        "understill bench runs/quickstart/export/onnx runs/quickstart/export/int8",
+        "understill bench runs/inbox/export/huggingface/mood runs/inbox runs/inbox/export/int8 --task mood",
+        "understill bench model-int8 --texts sentences.txt --no-http --json bench.json",
+        "taskset -c 0 understill bench model-onnx model-int8   [dim]# on one core[/dim]",
+    )
+)
+def bench(
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL",
+            help="Model folders, run folders or exports; a Hugging Face folder is asked through pipeline(). "
+            "The others are compared with the first.",
+            show_default=False,
+        ),
+    ],
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What they are asked for; the first task that all have if not given."),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(help="A file of texts, one to a line, of a pair with a tab between; made up if not given."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each model answers all texts.")] = 5,
+    http: Annotated[bool, typer.Option("--http/--no-http", help="Also ask a server of each model.")] = True,
+    file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write every number to this file.")
+    ] = None,
+) -> None:
+    """Time models side by side on this machine: one text, many, tokenising alone, and through HTTP."""
+    from understill import terminal
+    from understill.bench.measure import measure
+    from understill.bench.subjects import open_subjects
+    from understill.bench.texts import made_up, read_texts
+    from understill.disk import write_json
+
+    if file and not file.parent.is_dir():
+        raise UserError(f"--json {file}: there is no folder {file.parent}")
+    subjects, chosen = open_subjects(models, task)
+    given = read_texts(texts, chosen.pair) if texts else made_up(chosen.pair)
+    with terminal.Progress() as watch:
+        found = measure(subjects, chosen, given, rounds=rounds, http=http, watch=watch)
+    terminal.show_bench(found)
+    if file:
+        write_json(file, found.to_json())
+        terminal.say(f"wrote {file}")
+
+
+@app.command(
+    epilog=_examples(
         "understill data",
         "understill data recipes/quickstart.yaml --examples 2",
         "understill data --glue glue   [dim]# compare with the official numbers of rows[/dim]",

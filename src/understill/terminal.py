@@ -19,6 +19,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from understill.bench.measure import Bench
     from understill.data.load import LoadedTask
     from understill.estimate import Estimate
     from understill.models.assets import AssetStatus
@@ -123,6 +124,9 @@ class Progress:
 
     def _asking(self, event: Any) -> None:
         self._show(f"{event.who} answers {event.what}", event.rows, event.total)
+
+    def _measuring(self, event: Any) -> None:
+        self._show(event.what, event.turn, event.total, event.who)
 
     def _examined(self, event: Any) -> None:
         said = "not scored" if event.score is None else f"dev {100 * event.score:.1f}"
@@ -303,6 +307,32 @@ def show_export(made: Exported) -> None:
         say(f"wrote {part}")
     second = ' --second "…"' if made.pair else ""
     say(f'ask it: understill predict {_typed(made.parts[0])} --text "…"{second}')
+
+
+def show_bench(bench: Bench) -> None:
+    """Show what models cost side by side; each number has the lowest and the highest round beside it."""
+    first = bench.models[0]
+    for part in first.latency:
+        title = f"{part}: {bench.texts:,} texts of {bench.task}, {bench.rounds} rounds, {bench.machine['cores']} cores"
+        table = _table(title, "model")
+        here = part != "HTTP"  # a server loads a model in its own way
+        numbers = ("one text, ms", "95 %, ms", "texts/s", "lowest to highest", "× first", "from", "to")
+        for column in (*(("form", "MB") if here else ()), *numbers):
+            table.add_column(column, justify="left" if column == "form" else "right")
+        for each in bench.models:
+            one, rate, times = each.latency[part], each.rate(part), each.times(first, part)
+            table.add_row(
+                each.model,
+                *((each.form, f"{each.bytes / 1e6:,.1f}") if here else ()),
+                f"{1000 * one.median:.2f}",
+                f"{1000 * one.p95:.2f}",
+                f"{rate.middle:,.0f}",
+                f"{rate.low:,.0f} to {rate.high:,.0f}",
+                *(f"{value:.3g}" for value in (times.middle, times.low, times.high)),
+            )
+        out.print(table)
+    alone = ", ".join(f"{each.model} {each.rate('tokenising').middle:,.0f}/s" for each in bench.models)
+    say(f"tokenising alone: {alone}")
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

@@ -182,29 +182,6 @@ def test_a_pair_is_both_texts_their_product_and_their_difference(kind: str) -> N
     assert torch.equal(product, one * two) and torch.equal(difference, (one - two).abs())
 
 
-class OfTensors(nn.Module):
-    """A model whose pairs come as tensors, as a graph has them."""
-
-    def __init__(self, model: MultiTaskModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids: Tensor, lengths: Tensor, second: Tensor) -> Tensor:
-        task, gold = torch.zeros_like(lengths), torch.zeros_like(lengths)
-        return self.model(Batch(ids, lengths, second, task, gold, gold, task, gold, task))  # type: ignore[no-any-return]
-
-
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("kind", KINDS)
-def test_pairs_leave_as_a_traced_graph_too(kind: str) -> None:
-    model = OfTensors(model_of(kind, (TOPIC,))).eval()
-    ids = torch.randint(0, 150, (3, 12))
-    graph = torch.jit.trace(model, (ids, torch.tensor([5, 6, 4]), torch.tensor([2, 3, 2])))
-    for lengths, second in (((12, 7, 9), (10, 1, 4)), ((4, 12, 2), (2, 0, 2))):
-        given_rows = (ids, torch.tensor(lengths), torch.tensor(second))
-        assert torch.allclose(graph(*given_rows), model(*given_rows), rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_turning_a_pair_round_changes_the_places_of_its_texts_and_nothing_else(kind: str) -> None:
     encoder = WordEncoder(config(kind)).eval()

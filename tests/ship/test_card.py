@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from understill.evaluate.efficiency import Interval, Latency
+from understill.evaluate.clock import Latency
+from understill.evaluate.efficiency import Interval
 from understill.ship.card import Card, as_markdown
 from understill.tasks import Task
 

@@ -48,14 +48,16 @@ def test_the_export_says_what_the_model_says(both: tuple[Predictor, OnnxModel]) 
     assert told_apart >= 5, "rows are told apart"
 
 
-@pytest.mark.parametrize("batch", [1, 3, 100])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("tokens", [1, 40, 10_000])
 def test_rows_may_come_in_any_number_and_order(
-    both: tuple[Predictor, OnnxModel], batch: int, monkeypatch: pytest.MonkeyPatch
+    both: tuple[Predictor, OnnxModel], tokens: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, export = both
     tasks = export.choose(None, True)
     want = export.logits(TEXTS, SECOND, tasks)
-    monkeypatch.setattr(export, "batch", batch)
+    monkeypatch.setattr("understill.runtime.onnx.TOKENS", tokens)
+    monkeypatch.setattr(export, "threads", threads)
     found = export.logits(TEXTS[::-1], SECOND[::-1], tasks)
     for name in want:
         np.testing.assert_allclose(found[name].logits[::-1], want[name].logits, rtol=0, atol=1e-4)

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from understill.data.batch import in_order
 from understill.data.tokens import TextEncoder, Tokens
 from understill.errors import UserError
+from understill.evaluate.clock import Latency, Text, latency_of, seconds_of
 from understill.evaluate.predict import predict_all
 from understill.models.folder import WEIGHTS, ModelFolder
 from understill.models.multitask import MultiTaskModel
@@ -30,8 +31,6 @@ from understill.models.words import WordEncoder
 
 #: What is timed: the model over tokens that are there already, and all that lies between texts and answers.
 PARTS = ("model", "text to answer")
-#: A text, or a pair.
-Text = str | tuple[str, str]
 #: Where a model gets a share of the texts, these come in runs of equal lengths, and so many are a batch.
 RUN = 16
 #: Seconds of tokenising, and of the model.
@@ -58,15 +57,6 @@ class Interval:
     value: float
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Seconds that a single text takes."""
-
-    median: float
-    p95: float
-    p99: float
 
 
 @dataclass(frozen=True)
@@ -152,15 +142,9 @@ def time_answers(
 ) -> tuple[Latency, Interval]:
     """Return what one text takes, and how many texts per second are answered at once, by anything that answers."""
     ask(texts[:1])
-    single = [_seconds(ask, [texts[number % len(texts)]]) for number in range(singles)]
-    many = [len(texts) / _seconds(ask, texts) for _ in range(rounds)]
-    return _latency(np.array(single)), _interval(np.array(many))
-
-
-def _seconds(ask: Callable[[Sequence[Text]], object], texts: Sequence[Text]) -> float:
-    start = time.perf_counter()
-    ask(texts)
-    return time.perf_counter() - start
+    single = [seconds_of(ask, [texts[number % len(texts)]]) for number in range(singles)]
+    many = [len(texts) / seconds_of(ask, texts) for _ in range(rounds)]
+    return latency_of(single), _interval(np.array(many))
 
 
 def _share(texts: Sequence[Text], count: int | None) -> list[Text]:
@@ -204,7 +188,7 @@ def _result(
         peak_bytes=peak,
         batch=batch,
         sentences=len(texts),
-        latency={part: _latency(times) for part, times in _parts(single).items()},
+        latency={part: latency_of(times.tolist()) for part, times in _parts(single).items()},
         seconds={part: tuple(times.tolist()) for part, times in _parts(many).items()},
     )
 
@@ -259,12 +243,6 @@ def _now(model: MultiTaskModel) -> float:
 def _parts(times: Sequence[Round]) -> dict[str, NDArray[np.float64]]:
     tokenising, model = np.array(times, np.float64).reshape(-1, 2).T
     return dict(zip(PARTS, (model, tokenising + model), strict=True))
-
-
-def _latency(seconds: NDArray[np.float64]) -> Latency:
-    if not len(seconds):
-        return Latency(math.nan, math.nan, math.nan)
-    return Latency(*(float(value) for value in np.percentile(seconds, [50, 95, 99])))
 
 
 def _interval(values: NDArray[np.float64]) -> Interval:

@@ -141,7 +141,21 @@ class WordEncoder(nn.Module):
         """Return the vectors of all rows' texts, [n, width], or of first and second ones, [2, n, width]."""
         if not self.pairs:
             return self.network(batch.ids, batch.lengths)  # type: ignore[no-any-return]
-        return self.network(*_apart(batch)).unflatten(0, (2, -1))  # type: ignore[no-any-return]
+        ids, lengths = _apart(batch)
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            return self._traced(ids, lengths).unflatten(0, (2, -1))  # type: ignore[no-any-return]
+        # A row is about twice as long as its texts, and an LSTM takes as long as its rows: worth a wait for the device.
+        return self.network(ids[:, : max(1, int(lengths.max()))], lengths).unflatten(0, (2, -1))  # type: ignore[no-any-return]
+
+    def _traced(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Return the vectors of texts within a graph, where no length may be read and rows of all forms come.
+
+        Only texts that have words go through the network, for a vector of none is 0. The first goes at any rate.
+        """
+        there = (lengths + (torch.arange(lengths.shape[0]) == 0)).nonzero().squeeze(1)
+        cells = torch.arange(lengths.max().clamp(min=1))  # type: ignore[call-overload]
+        texts = self.network(ids.index_select(0, there).index_select(1, cells), lengths.index_select(0, there))
+        return torch.zeros(lengths.shape[0], self.width).index_copy(0, there, texts)
 
     def _packed(self, batch: Packed) -> Tensor:
         """Return the same of packed rows."""
@@ -161,11 +175,7 @@ def _apart(batch: Batch) -> tuple[Tensor, Tensor]:
     lengths = torch.cat([first, batch.lengths - first])
     cells = torch.arange(batch.ids.shape[1], device=batch.ids.device)
     places = (first.unsqueeze(1) + cells).clamp(max=batch.ids.shape[1] - 1)
-    ids = torch.cat([batch.ids, batch.ids.gather(1, places)])
-    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        return ids, lengths  # a length read here would stay in the graph
-    # A row is about twice as long as its texts, and an LSTM takes as long as its rows: worth a wait for the device.
-    return ids[:, : max(1, int(lengths.max()))], lengths
+    return torch.cat([batch.ids, batch.ids.gather(1, places)]), lengths
 
 
 def read_config(folder: Path) -> WordsConfig | None:

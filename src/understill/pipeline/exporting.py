@@ -18,7 +18,8 @@ from understill.data.load import LoadedTask
 from understill.disk import sync, sync_folder, write_bytes
 from understill.errors import UserError
 from understill.evaluate.agreement import interval_of
-from understill.evaluate.efficiency import Text, time_answers
+from understill.evaluate.clock import Text
+from understill.evaluate.efficiency import time_answers
 from understill.evaluate.metrics import score
 from understill.evaluate.predictor import Predictor
 from understill.events import Asking, Watch, silent
@@ -103,8 +104,7 @@ def export(
     if not (source / RECIPE).is_file():
         raise UserError(f"{source}: {RECIPE} is missing, which goes with an export → copy the whole folder again")
     loaded = _loaded(folder, recipe, chosen, watch)
-    building = target.with_name(f".{target.name}.{os.getpid()}")
-    building.mkdir(parents=True)
+    building = _begin(target)
     try:
         shipment = Shipment(source.name, predictor, recipe, loaded, to, limit, watch)
         groups = [[task] for task in chosen] if to == "huggingface" else [chosen]
@@ -131,6 +131,17 @@ def _target(path: Path, to: str, out: Path | None) -> Path:
     if target.exists():
         raise UserError(f"{target} is there already → choose another folder with --out, or remove it")
     return target
+
+
+def _begin(target: Path) -> Path:
+    """Make the folder that an export lies in until it is whole."""
+    building = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        building.mkdir(parents=True)
+    except OSError as error:
+        fix = "choose another place with --out"
+        raise UserError(f"{target}: no folder can be made there: {error.strerror} → {fix}") from None
+    return building
 
 
 def _loaded(folder: ModelFolder, recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[LoadedTask]:

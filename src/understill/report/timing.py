@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from understill.data.load import LoadedTask
-from understill.evaluate.efficiency import Candidate, Text, look, measure, of_folder
+from understill.evaluate.clock import Text
+from understill.evaluate.efficiency import Candidate, look, measure, of_folder
 from understill.models.folder import load_model
 from understill.recipe import Recipe
 from understill.report.facts import Measured, Timing

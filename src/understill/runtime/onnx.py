@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,11 @@ MANIFEST, GRAPH, TOKENIZER = "understill.json", "model.onnx", "tokenizer.json"
 INPUTS = ("ids", "lengths", "second")
 #: Texts that are tokenised at once: enough for all cores, few enough for the memory that they take meanwhile.
 BLOCK = 4096
+#: Tokens of a batch, padding included: networks of every kind went fastest with 256 to 512, and rounding to int8, which
+#: goes by the widest range of a batch, costs less in smaller ones.
+TOKENS = 256
+#: The kernel that this one puts in takes several times as long as the two that it stands for.
+SLOW = ("SkipLayerNormFusion",)
 
 Ints = NDArray[np.int64]
 
@@ -41,12 +48,21 @@ def is_export(folder: Path) -> bool:
     return (folder / GRAPH).is_file() and (folder / MANIFEST).is_file()
 
 
+class Tokens(NamedTuple):
+    """The tokens of rows in one line."""
+
+    ids: NDArray[np.int32]
+    starts: Ints  # where each row begins
+    lengths: Ints
+    second: Ints  # where its second text begins, counted from its first token
+
+
 class OnnxModel(Answerer):
     """An exported model, ready to answer."""
 
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         try:
-            from onnxruntime import InferenceSession, SessionOptions
+            import onnxruntime
             from tokenizers import Tokenizer
         except ImportError as error:
             fix = 'pip install "understill[onnx]", or onnxruntime, tokenizers and numpy alone'
@@ -58,20 +74,21 @@ class OnnxModel(Answerer):
                 raise UserError(f"{folder}: format {facts['format']} is not known to this version of understill")
             self.tasks = tuple(Task.from_dict(values) for values in facts["tasks"])
             self.max_lengths = {task.name: int(facts["max_lengths"][task.name]) for task in self.tasks}
-            self.batch, self.pad, self.side = int(facts["batch"]), int(facts["pad"]), str(facts["truncation_side"])
+            self.pad, self.side = int(facts["pad"]), str(facts["truncation_side"])
+            self.weights = str(facts.get("weights", ""))  # float32 or int8; older exports do not tell
             split_special = bool(facts["split_special_tokens"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None
-        options = SessionOptions()
-        options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
-        options.log_severity_level = 4  # it raises what it has to say
-        try:
-            self.session: Any = InferenceSession(folder / GRAPH, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has classes of its own for what a file may lack
-            raise UserError(f"{folder / GRAPH} cannot be read: {str(error).splitlines()[0]}") from None
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self.session = _open(onnxruntime, folder / GRAPH)
         self.asks = [each.name for each in self.session.get_inputs()]
         self.tokenizer = _tokenizer(Tokenizer, folder / TOKENIZER, split_special)
         self.tail = closing(self.tokenizer)
+
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        """Threads that each run the graph by themselves."""
+        return ThreadPoolExecutor(self.threads, "understill")
 
     def logits(
         self,
@@ -86,30 +103,41 @@ class OnnxModel(Answerer):
         for length in {self.max_lengths[task.name] for task in tasks}:
             own = [task for task in tasks if self.max_lengths[task.name] == length]
             logits = {task.name: np.empty((len(rows), task.outputs), np.float32) for task in own}
-            for places, feed in self._batches(rows, length):
-                answers = self.session.run([output_name(task.name) for task in own], feed)
-                for task, answer in zip(own, answers, strict=True):
-                    logits[task.name][places] = answer
+            tokens = self.tokenise(rows, length)
+            batches = self._batches(tokens)
+            answer = partial(self._answer, tokens, logits)
+            for done in self.pool.map(answer, batches) if len(batches) > 1 else map(answer, batches):
                 if progress:
-                    progress(len(places))
+                    progress(done)
             found |= {task.name: Predictions(task, logits[task.name]) for task in own}
         return {task.name: found[task.name] for task in tasks}
 
-    def _batches(self, rows: Sequence[Any], max_length: int) -> Iterator[tuple[Ints, dict[str, Ints]]]:
-        """Give rows as padded batches with their places, longest first, so that a batch has hardly any padding."""
-        ids, starts, lengths, second = self._tokenise(rows, max_length)
-        order = np.argsort(-lengths, kind="stable")
-        for first in range(0, len(order), self.batch):
-            places = order[first : first + self.batch]
-            cells = np.arange(max(1, int(lengths[places[0]])))
-            there = cells < lengths[places, None]
-            padded = np.full(there.shape, self.pad, np.int64)
-            padded[there] = ids[(starts[places, None] + cells)[there]]
-            feed = dict(zip(INPUTS, (padded, lengths[places], second[places]), strict=True))
-            yield places, {name: feed[name] for name in self.asks}
+    def _answer(self, tokens: Tokens, logits: Mapping[str, NDArray[np.float32]], places: Ints) -> int:
+        """Answer the rows at some places, padded to the longest, and write it down; return how many they are."""
+        cells = np.arange(max(1, int(tokens.lengths[places].max())))
+        there = cells < tokens.lengths[places, None]
+        padded = np.full(there.shape, self.pad, np.int64)
+        padded[there] = tokens.ids[(tokens.starts[places, None] + cells)[there]]
+        feed = dict(zip(INPUTS, (padded, tokens.lengths[places], tokens.second[places]), strict=True))
+        answers = self.session.run([output_name(name) for name in logits], {name: feed[name] for name in self.asks})
+        for own, answer in zip(logits.values(), answers, strict=True):
+            own[places] = answer
+        return len(places)
 
-    def _tokenise(self, rows: Sequence[Any], max_length: int) -> tuple[NDArray[np.int32], Ints, Ints, Ints]:
-        """Return the ids of all rows in one line, where each begins, its length, and where its second text begins."""
+    def _batches(self, tokens: Tokens) -> list[Ints]:
+        """Return the places of rows that are answered together: of like lengths, longest first, some for each core."""
+        order = np.argsort(-tokens.lengths, kind="stable")
+        sizes = np.maximum(tokens.lengths[order], 1)
+        room = min(TOKENS, -(-int(sizes.sum()) // self.threads))
+        found, first = [], 0
+        while first < len(order):
+            rows = max(1, room // int(sizes[first]))
+            found.append(order[first : first + rows])
+            first += rows
+        return found
+
+    def tokenise(self, rows: Sequence[Any], max_length: int) -> Tokens:
+        """Return the tokens of texts, or of pairs, at most so many of each."""
         flat, lengths, second = [np.empty(0, np.int32)], [], []
         for first in range(0, len(rows), BLOCK):
             encodings = self.tokenizer.encode_batch_fast(list(rows[first : first + BLOCK]))
@@ -118,12 +146,20 @@ class OnnxModel(Answerer):
             lengths += [len(ids) for ids, _ in pieces]
             second += [place for _, place in pieces]
         sizes = np.array(lengths, np.int64)
-        return (
-            np.concatenate(flat or [np.empty(0, np.int32)]),
-            np.cumsum(sizes) - sizes,
-            sizes,
-            np.array(second, np.int64),
+        return Tokens(np.concatenate(flat), np.cumsum(sizes) - sizes, sizes, np.array(second, np.int64))
+
+
+def _open(library: Any, path: Path) -> Any:
+    """Open a graph for one core to a batch: batches side by side go faster than all cores at one of them."""
+    options = library.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # it raises what it has to say
+    try:
+        return library.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(SLOW)
         )
+    except Exception as error:  # onnxruntime has classes of its own for what a file may lack
+        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
 def _tokenizer(kind: type[Tokenizer], path: Path, split_special: bool) -> Tokenizer:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from understill.evaluate.efficiency import Interval, Latency
+from understill.evaluate.clock import Latency
+from understill.evaluate.efficiency import Interval
 from understill.ship.int8 import Rounded
 from understill.ship.parity import TOLERANCE, Parity
 from understill.tasks import Task

@@ -130,6 +130,7 @@ class ClassifierModel(Answerer):
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         facts = facts_of(folder)
         assert facts is not None
+        self.folder = folder
         try:
             task = Task.from_dict(facts["task"])
             self.max_length, regression = int(facts["max_length"]), HeadsSpec(regression=facts["regression"])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from understill.disk import write_json
 from understill.errors import UserError
-from understill.runtime.onnx import GRAPH
+from understill.runtime.onnx import GRAPH, MANIFEST
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ def round_weights(folder: Path) -> None:
     with _quiet():
         quantize_dynamic(graph, rounded, weight_type=QuantType.QInt8, per_channel=True)
     rounded.replace(graph)
+    facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    write_json(folder / MANIFEST, {**facts, "weights": "int8"})
 
 
 @contextmanager

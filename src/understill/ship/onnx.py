@@ -22,8 +22,6 @@ from understill.tasks import Task
 
 #: Of ONNX's operators; the first that has layer normalisation as one of them is 17.
 OPSET = 18
-#: Rows that the runtime answers at once, of a light network more: as many as went fastest, and were padded least.
-BATCH, LIGHT_BATCH = 16, 32
 
 
 class Graph(nn.Module):
@@ -57,9 +55,9 @@ def write_onnx(folder: ModelFolder, tasks: Sequence[Task], target: Path) -> None
     encode.backend.save(str(target / TOKENIZER))
     facts = {
         "format": FORMAT,
+        "weights": "float32",
         "tasks": [task.to_dict() for task in tasks],
         "max_lengths": {task.name: folder.max_lengths[task.name] for task in tasks},
-        "batch": LIGHT_BATCH if folder.model.light else BATCH,
         "pad": encode.pad,
         "truncation_side": encode.side,
         "split_special_tokens": encode.backend.encode_special_tokens,

@@ -1,0 +1,95 @@
+"""A server in a process of its own, asked over connections that stay open."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryFile
+from threading import Timer
+
+from understill.errors import UserError
+from understill.evaluate.clock import Text
+from understill.tasks import Task
+
+#: Connections, and the texts of one request, when many texts are asked for.
+CONNECTIONS, ROWS = 8, 32
+#: Seconds that a server may take to load its model.
+PATIENCE = 120.0
+
+
+@contextmanager
+def serving(path: Path, task: Task) -> Iterator[Client]:
+    """Have `understill serve` answer with a model in a process of its own, as long as the block lasts."""
+    command = [sys.executable, "-m", "understill", "serve", str(path), "--port", "0", "--log", "errors", "--drain", "0"]
+    with TemporaryFile() as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
+        try:
+            port = _port(process)
+            if port is None:
+                process.wait()
+                errors.seek(0)
+                lines = errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+                why = lines[-1].removeprefix("error: ")
+                raise UserError(f"{path} cannot be served: {why}; --no-http leaves servers out")
+            with ThreadPoolExecutor(CONNECTIONS) as pool:
+                yield Client(path, task, port, pool)
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _port(process: subprocess.Popen[bytes]) -> int | None:
+    """Wait until a server says where it answers; None where it ends without."""
+    assert process.stdout
+    late = Timer(PATIENCE, process.kill)
+    late.start()
+    said = process.stdout.readline().decode()
+    late.cancel()
+    found = re.search(r" at http://127\.0\.0\.1:(\d+)", said)
+    return int(found[1]) if found else None
+
+
+class Client:
+    """Asks a server for one task of its model."""
+
+    def __init__(self, path: Path, task: Task, port: int, pool: ThreadPoolExecutor) -> None:
+        self.path, self.task, self.pool = path, task, pool
+        self.idle: SimpleQueue[http.client.HTTPConnection] = SimpleQueue()
+        for _ in range(CONNECTIONS):
+            self.idle.put(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE))
+
+    def ask(self, texts: Sequence[Text]) -> None:
+        """Have texts, or pairs, answered: some in each request, several requests at a time."""
+        parts = [texts[first : first + ROWS] for first in range(0, len(texts), ROWS)]
+        if len(parts) == 1:
+            self._post(parts[0])
+        else:
+            list(self.pool.map(self._post, parts))
+
+    def _post(self, texts: Sequence[Text]) -> None:
+        """Ask about a few texts over a connection that is free."""
+        question = {
+            "texts": [text if isinstance(text, str) else text[0] for text in texts],
+            "pairs": [text[1] for text in texts] if self.task.pair else None,
+            "tasks": [self.task.name],
+        }
+        connection = self.idle.get()
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/v1/predict", json.dumps(question), headers)
+            answer = connection.getresponse()
+            said = json.loads(answer.read())
+        finally:
+            self.idle.put(connection)
+        if answer.status != 200:
+            raise UserError(f"{self.path} over HTTP: {answer.status}: {said['error']} → try other texts with --texts")

@@ -1,0 +1,91 @@
+"""Subjects: models of any form, opened so that all can be asked, and timed, alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from understill.errors import UserError
+from understill.evaluate.clock import Text
+from understill.loading import load
+from understill.runtime.answers import Answerer
+from understill.runtime.onnx import GRAPH, OnnxModel
+from understill.tasks import Task
+
+#: Texts that `pipeline()` is told to take at once; all others choose for themselves.
+PIPELINE_BATCH = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model that can be timed."""
+
+    path: Path
+    form: str  # pipeline(), torch, ONNX float32, ONNX int8
+    weights: Path
+    ask: Callable[[Sequence[Text]], object]
+    tokenise: Callable[[Sequence[Text]], object]
+
+
+def open_subjects(paths: Sequence[Path], task: str | None = None) -> tuple[list[Subject], Task]:
+    """Open models, and return them with the task that all are asked for: the named one, or the first they share."""
+    models = [load(path) for path in paths]
+    chosen = _shared(paths, models, task)
+    return [_subject(path, model, chosen) for path, model in zip(paths, models, strict=True)], chosen
+
+
+def _shared(paths: Sequence[Path], models: Sequence[Answerer], name: str | None) -> Task:
+    """Return a task that all models have; one with one text rather than two."""
+    first = sorted(models[0].choose([name] if name else None, None), key=lambda task: task.pair)
+    known = [{task.name: task for task in model.tasks} for model in models]
+    for task in first:
+        if all(task.name in own and own[task.name].pair == task.pair for own in known):
+            return task
+    said = "; ".join(f"{path}: {', '.join(own)}" for path, own in zip(paths, known, strict=True))
+    what = f"not all models have the task {name}" if name else "the models have no task in common"
+    raise UserError(f"{what} ({said}) → name models that have")
+
+
+def _subject(path: Path, model: Answerer, task: Task) -> Subject:
+    if isinstance(model, OnnxModel):
+        length = model.max_lengths[task.name]
+        form = f"ONNX {model.weights}".rstrip()
+        tokenise = partial(model.tokenise, max_length=length)
+        return Subject(path, form, model.folder / GRAPH, partial(_ask, model, task), tokenise)
+    from understill.evaluate.predictor import Predictor
+    from understill.models.folder import WEIGHTS
+
+    if isinstance(model, Predictor):
+        encode, length = model.encode, model.folder.max_lengths[task.name]
+        weights = model.folder.path / WEIGHTS
+        return Subject(path, "torch", weights, partial(_ask, model, task), lambda texts: encode(list(texts), length))
+    from understill.ship.huggingface import ClassifierModel
+
+    assert isinstance(model, ClassifierModel)
+    return _pipeline(path, model.folder)
+
+
+def _ask(model: Answerer, task: Task, texts: Sequence[Text]) -> None:
+    """Have texts, or pairs, answered in words."""
+    first = [text if isinstance(text, str) else text[0] for text in texts]
+    second = [text[1] for text in texts if not isinstance(text, str)]
+    model.predict(first, second or None, [task.name])
+
+
+def _pipeline(path: Path, folder: Path) -> Subject:
+    """Return a Hugging Face classifier as whoever has no understill asks it."""
+    from transformers import pipeline
+
+    answer: Any = pipeline("text-classification", str(folder), device="cpu", top_k=None)
+
+    def ask(texts: Sequence[Text]) -> None:
+        given = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
+        answer(given, batch_size=PIPELINE_BATCH, truncation=True)
+
+    def tokenise(texts: Sequence[Text]) -> None:
+        answer.tokenizer(list(texts), truncation=True)
+
+    return Subject(path, "pipeline()", folder / "model.safetensors", ask, tokenise)

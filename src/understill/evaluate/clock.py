@@ -1,0 +1,36 @@
+"""The clock: how long calls take, and what many of them come to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+#: A text, or a pair.
+Text = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds that a single text takes."""
+
+    median: float
+    p95: float
+    p99: float
+
+
+def latency_of(seconds: Sequence[float]) -> Latency:
+    """Return what the seconds of many single texts come to."""
+    if not len(seconds):
+        return Latency(math.nan, math.nan, math.nan)
+    return Latency(*(float(value) for value in np.percentile(seconds, [50, 95, 99])))
+
+
+def seconds_of(ask: Callable[[Sequence[Text]], object], texts: Sequence[Text]) -> float:
+    """Ask about texts, and return how long that took."""
+    start = time.perf_counter()
+    ask(texts)
+    return time.perf_counter() - start

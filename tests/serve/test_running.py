@@ -55,15 +55,26 @@ class Pressing:
         return self.told
 
 
+#: What httpx says when it sends a request on a connection that the other side has closed.
+CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")
+
+
+def taken(server: Served) -> Counter[int]:
+    """The questions that the server has taken, by what became of them."""
+    return Counter(line["status"] for line in server.lines() if line.get("route") == "/v1/predict")
+
+
 @pytest.mark.parametrize("keep", [True, False], ids=["kept open", "anew"])
 def test_sigterm_under_load_loses_no_request(exports: dict[str, Path], tmp_path: Path, keep: bool) -> None:
-    with serving(exports["student"], tmp_path, "--log", "errors", "--drain", 0.5) as server:
+    with serving(exports["student"], tmp_path, "--drain", 0.5) as server:
         pressing = Pressing(server, 8, keep)
         time.sleep(0.7)
         assert server.end(signal.SIGTERM) == 0
         told = pressing.wait()
-        assert set(told) == {"200"} and told["200"] > 20
-        assert server.lines() == []
+        assert told["200"] > 20
+        assert taken(server) == {200: told["200"]}
+        # A client that slept through the draining finds that its connection, on which nothing was under way, is closed.
+        assert set(told) == {"200"} or (keep and set(told) <= {"200", *CLOSED})
 
 
 def test_while_it_drains_it_says_so_and_still_answers(exports: dict[str, Path], tmp_path: Path) -> None:
@@ -103,10 +114,11 @@ def test_two_workers_share_an_address_and_count_together(exports: dict[str, Path
         assert server.ask(texts="good").status_code == 200
         assert 'understill_requests_total{route="/v1/predict",status="200"} 41.0' in server.get("/metrics").text
         assert any(line["event"] == "a worker has ended and is replaced" for line in server.lines())
-        pressing = Pressing(server, 6, keep=True)
+        before, pressing = taken(server)[200], Pressing(server, 6, keep=True)
         time.sleep(0.7)
         assert server.end(signal.SIGTERM) == 0
-        assert set(pressing.wait()) == {"200"}
+        told = pressing.wait()
+        assert taken(server) == {200: before + told["200"]} and set(told) <= {"200", *CLOSED}
         assert not any(Path(f"/proc/{each}").exists() for each in found)
 
 

@@ -17,8 +17,7 @@ from understill.serve.measures import Measures
 from understill.serve.service import Service
 from understill.serve.settings import Settings, name_of
 
-#: Seconds that connections have, once nobody else can connect, to bring a request that is on its way; a client on a busy
-#: machine may take more than one. Nobody waits for them who has no connection open.
+#: Seconds that connections have, once nobody else can connect, to bring a request that is on its way.
 LAST_CALL = 2.0
 MOMENT = 0.1
 #: Seconds that requests have to be answered after that; then the process ends without them.

@@ -55,10 +55,6 @@ class Pressing:
         return self.told
 
 
-#: What httpx says when it sends a request on a connection that the other side closes.
-CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")
-
-
 def taken(server: Served) -> Counter[int]:
     """The questions that the server has taken, by what became of them."""
     return Counter(line["status"] for line in server.lines() if line.get("route") == "/v1/predict")
@@ -72,9 +68,7 @@ def test_sigterm_under_load_loses_no_request(exports: dict[str, Path], tmp_path:
         assert server.end(signal.SIGTERM) == 0
         told = pressing.wait()
         assert told["200"] > 20
-        assert taken(server) == {200: told["200"]}
-        # What is sent while the server closes a connection was never taken: one run in seven has such a client.
-        assert set(told) <= {"200", *CLOSED}
+        assert taken(server) == {200: told["200"]} and set(told) == {"200"}
 
 
 def test_while_it_drains_it_says_so_and_still_answers(exports: dict[str, Path], tmp_path: Path) -> None:
@@ -98,27 +92,30 @@ def test_ctrl_c_ends_it_at_once(exports: dict[str, Path], tmp_path: Path) -> Non
         assert server.end(signal.SIGINT) == 0
 
 
-def test_two_workers_share_an_address_and_count_together(exports: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_two_workers_share_an_address_and_count_together(
+    exports: dict[str, Path], tmp_path: Path, number: signal.Signals
+) -> None:
     want = load(exports["student"]).predict(["good"])["mood"][0].label
     with serving(exports["student"], tmp_path, "--workers", 2, "--drain", 0.5) as server:
         for _ in range(40):
             assert server.ask(texts="good").json()["answers"][0]["mood"]["label"] == want
         assert 'understill_requests_total{route="/v1/predict",status="200"} 40.0' in server.get("/metrics").text
         first, second = workers(server)
-        os.kill(first, signal.SIGKILL)
+        os.kill(first, number)
         until = time.monotonic() + 30
         while len(found := workers(server)) < 2 or first in found:
             assert time.monotonic() < until
             time.sleep(0.1)
         assert second in found
-        assert server.ask(texts="good").status_code == 200
+        assert httpx.post(f"{server.url}/v1/predict", json={"texts": "good"}).status_code == 200  # connects anew
         assert 'understill_requests_total{route="/v1/predict",status="200"} 41.0' in server.get("/metrics").text
         assert any(line["event"] == "a worker has ended and is replaced" for line in server.lines())
         before, pressing = taken(server)[200], Pressing(server, 6, keep=True)
         time.sleep(0.7)
         assert server.end(signal.SIGTERM) == 0
         told = pressing.wait()
-        assert taken(server) == {200: before + told["200"]} and set(told) <= {"200", *CLOSED}
+        assert taken(server) == {200: before + told["200"]} and set(told) == {"200"}
         assert not any(Path(f"/proc/{each}").exists() for each in found)
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from understill.serve.app import make_app
+from understill.serve.listening import BACKLOG, let_nobody_begin, take_waiting
 from understill.serve.logs import tell
 from understill.serve.measures import Measures
 from understill.serve.service import Service
@@ -19,12 +20,13 @@ from understill.serve.settings import Settings, name_of
 
 #: Seconds that connections have, once nobody else can connect, to bring a request that is on its way.
 LAST_CALL = 2.0
+#: Seconds in which a connection that is being made is made, or else has never been begun.
+HANDSHAKE = 0.3
 MOMENT = 0.1
 #: Seconds that requests have to be answered after that; then the process ends without them.
 PATIENCE = 30
 #: Longer than the minute after which proxies drop a connection, so that they do, and not the server under their hands.
 KEEP_ALIVE = 75
-BACKLOG = 2048
 
 
 class Server(uvicorn.Server):
@@ -86,14 +88,27 @@ class Server(uvicorn.Server):
             tell("draining")
             if signal.SIGINT not in self._captured_signals:  # who presses Ctrl+C has no proxy that has to be told
                 await self._wait(self.service.settings.drain)
-            await self._take_the_last(sockets or [])
-        for server in self.servers:
-            server.close()
-        if not self.failure:
+            await self._stop_listening(sockets or [])
             await self._wait(LAST_CALL, until_empty=True)
         await super().shutdown(sockets)
         if not self.force_exit:
             await asyncio.to_thread(self.service.close)
+
+    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
+        """Let nobody begin a connection, take those that are there, and only then close the door."""
+        if self.is_last():
+            for listening in sockets:
+                let_nobody_begin(listening)
+            await self._wait(HANDSHAKE)
+        waiting = [connection for listening in sockets for connection in take_waiting(listening)]
+        for server in self.servers:
+            server.close()
+        for connection in waiting:
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+
+    def is_last(self) -> bool:
+        """Tell whether nobody goes on listening at the same socket."""
+        return True
 
     async def _wait(self, seconds: float, until_empty: bool = False) -> None:
         """Wait so long, or until nobody has been connected for a moment."""
@@ -105,17 +120,6 @@ class Server(uvicorn.Server):
             now = loop.time()
             # A connection that is just being made is not among them yet; hence the moment.
             seen = now if self.server_state.connections else seen
-
-    async def _take_the_last(self, sockets: list[socket.socket]) -> None:
-        """Take the connections that the system has accepted for us, which it would reset when we stop listening."""
-        loop = asyncio.get_running_loop()
-        for listening in sockets:
-            while True:
-                try:
-                    connection, _ = listening.accept()
-                except OSError:
-                    break
-                await loop.connect_accepted_socket(self._protocol, connection)
 
     def _protocol(self) -> asyncio.Protocol:
         state = self.server_state

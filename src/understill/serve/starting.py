@@ -1,4 +1,4 @@
-"""Starting: the address taken, and one process or several to answer at it."""
+"""Starting: one process or several to answer at an address."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -20,9 +21,10 @@ from types import FrameType
 from prometheus_client.multiprocess import mark_process_dead
 
 from understill.errors import UserError
+from understill.serve.listening import listen
 from understill.serve.logs import set_up_logs, tell
 from understill.serve.measures import SHARED
-from understill.serve.running import BACKLOG, Server, threads_of
+from understill.serve.running import Server, threads_of
 from understill.serve.settings import Settings
 
 #: Seconds before a worker that ended by itself is replaced.
@@ -31,7 +33,7 @@ PAUSE = 1.0
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
     """Serve a model until the process is told to stop; `say` hears where, as soon as it answers."""
-    listening = _listen(settings)
+    listening = listen(settings.host, settings.port)
     set_up_logs(settings.log)
     host, port = listening.getsockname()[:2]
     if not settings.keys and host not in ("127.0.0.1", "::1"):
@@ -44,25 +46,6 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         Server(settings, ready).run([listening])
     else:
         Supervisor(settings, listening, ready).run()
-
-
-def _listen(settings: Settings) -> socket.socket:
-    """Take the address and the port."""
-    try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError:
-        raise UserError(f"--host {settings.host}: there is no such address") from None
-    family, kind, protocol, _, address = found[0]
-    listening = socket.socket(family, kind, protocol)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(address)
-    except OSError as error:
-        listening.close()
-        fix = "choose another --port or --host"
-        raise UserError(f"{settings.host}, port {settings.port}: {error.strerror} → {fix}") from None
-    listening.listen(BACKLOG)
-    return listening
 
 
 @dataclass(frozen=True)
@@ -121,7 +104,7 @@ class Supervisor:
     def _listen_to(self, worker: Worker) -> None:
         try:
             mistake = worker.line.recv()
-        except EOFError:  # it has ended, and its sentinel says so too
+        except (EOFError, OSError):  # it has ended, and its sentinel says so too
             return
         if mistake:
             self._give_up(mistake)
@@ -156,6 +139,8 @@ class Supervisor:
             if self.stopping and number:
                 worker.process.kill()
             else:
+                with suppress(OSError):  # it may have ended
+                    worker.line.send("")  # so that it knows that all of them end
                 worker.process.terminate()
         self.stopping = True
         self.listening.close()  # the workers have it; only when nobody has is it really closed
@@ -184,6 +169,10 @@ class WorkerServer(Server):
         """Watch the line, which can be read when its other end is gone."""
         asyncio.get_running_loop().add_reader(self.line.fileno(), self._end)
         await super().startup(sockets)
+
+    def is_last(self) -> bool:
+        """Tell whether all workers end: the supervisor has sent word, or is gone."""
+        return self.line.poll()
 
     def _end(self) -> None:
         asyncio.get_running_loop().remove_reader(self.line.fileno())

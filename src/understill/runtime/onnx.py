@@ -29,8 +29,7 @@ MANIFEST, GRAPH, TOKENIZER = "understill.json", "model.onnx", "tokenizer.json"
 INPUTS = ("ids", "lengths", "second")
 #: Texts that are tokenised at once: enough for all cores, few enough for the memory that they take meanwhile.
 BLOCK = 4096
-#: Tokens of a batch, padding included: networks of every kind went fastest with 256 to 512, and rounding to int8, which
-#: goes by the widest range of a batch, costs less in smaller ones.
+#: Tokens of a batch, padding included: networks of every kind went fastest with 256 to 512.
 TOKENS = 256
 #: The kernel that this one puts in takes several times as long as the two that it stands for.
 SLOW = ("SkipLayerNormFusion",)

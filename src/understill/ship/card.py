@@ -133,6 +133,6 @@ def _limits(card: Card) -> str:
     ]
     if card.to == "int8":
         lines.append(
-            "- Activations are rounded batch by batch, so a text's logits differ a little with the texts beside it."
+            "- Where two answers are about as likely, rounding may turn one into the other; above it is counted how often."
         )
     return "## Limits\n\n" + "\n".join(lines)

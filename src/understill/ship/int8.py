@@ -12,6 +12,7 @@ from pathlib import Path
 from understill.disk import write_json
 from understill.errors import UserError
 from understill.runtime.onnx import GRAPH, MANIFEST
+from understill.ship.rows import round_products
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,18 @@ class Rounded:
 
 
 def round_weights(folder: Path) -> None:
-    """Exchange the graph of an exported folder for one with int8 weights; activations are rounded as they come."""
+    """Exchange the graph of an exported folder for one with int8 weights; activations are rounded as they come.
+
+    Products of matrices are rounded row by row; what is left for onnxruntime are tables of vectors and recurrences.
+    """
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     graph, rounded = folder / GRAPH, folder / f"{GRAPH}.int8"
+    model = onnx.load(graph)
+    round_products(model)
     with _quiet():
-        quantize_dynamic(graph, rounded, weight_type=QuantType.QInt8, per_channel=True)
+        quantize_dynamic(model, rounded, weight_type=QuantType.QInt8, per_channel=True)
     rounded.replace(graph)
     facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     write_json(folder / MANIFEST, {**facts, "weights": "int8"})

@@ -133,6 +133,6 @@ def _limits(card: Card) -> str:
     ]
     if card.to == "int8":
         lines.append(
-            "- Where two answers are about as likely, rounding may turn one into the other; above it is counted how often."
+            "- Where two answers are about as likely, rounding may turn one into the other; how often is said above."
         )
     return "## Limits\n\n" + "\n".join(lines)

@@ -66,9 +66,9 @@ class Answerer(ABC):
         """Return the named tasks, or all that read so many texts; `pair` None means either."""
         if isinstance(names, str):
             raise UserError(f'tasks is a list of names; write ["{names}"]')
-        known = {task.name: task for task in self.tasks}
         if not names:
             return [task for task in self.tasks if pair is None or task.pair == pair]
+        known = {task.name: task for task in self.tasks}
         for name in names:
             if name not in known:
                 raise UserError(f'the model has no task "{name}"; {nearest(name, known)}')

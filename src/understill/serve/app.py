@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,48 +13,51 @@ from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from pydantic_core import to_json
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understill.errors import UserError
-from understill.serve.batching import Full
 from understill.serve.contract import Question, sentence
 from understill.serve.describing import ANSWERS, describe, page_of
-from understill.serve.guard import GONE, Doorkeeper, Recorder
+from understill.serve.guard import Doorkeeper, Recorder
 from understill.serve.measures import CONTENT_TYPE
-from understill.serve.service import NotReady, Service, TooMuch
+from understill.serve.refusing import Refuser
+from understill.serve.service import Service, TooMuch
 
 PAGE = Path(__file__).parent / "page"
-#: What HTTP itself refuses, in words.
-REFUSALS = {
-    404: "there is nothing at this address → / is the page, /docs says what can be asked",
-    405: "this address takes another method → /docs says which",
-}
-
 Found = TypeVar("Found")
 
 
 class PlainRoute(APIRoute):
     """A route whose function takes the request and gives the response: nothing is left to be solved or checked."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the function itself; FastAPI's way to it takes as long as all else that happens to a request."""
-        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return handler
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.app = self._answer  # FastAPI's way to the function takes as long as all else that happens to a request
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response: Response = await self.endpoint(Request(scope, receive))
+        await response(scope, receive, send)
+
+
+class PlainApp(FastAPI):
+    """An app of routes alone; what else happens to a request is in the guard."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the routes, without the layers that FastAPI puts around them for errors and for what routes open."""
+        return self.router
 
 
 def make_app(service: Service) -> ASGIApp:
     """Return the app that answers for a service."""
-    app = FastAPI(title="understill", openapi_url=None, redirect_slashes=False)
+    app = PlainApp(title="understill", openapi_url=None, redirect_slashes=False)
     app.router.route_class = PlainRoute
     _add_predict(app, service)
     _add_facts(app, service)
     _add_page(app)
-    _add_refusals(app)
     _add_manual(app, describe(app.openapi(), service.settings))
-    whole: ASGIApp = app
+    whole: ASGIApp = Refuser(app)
     if service.settings.keys:
         whole = Doorkeeper(whole, service.settings.keys)
     if service.settings.cors:
@@ -124,35 +127,6 @@ def _add_manual(app: FastAPI, schema: dict[str, Any]) -> None:
     @app.get("/docs", include_in_schema=False)
     async def docs(_: Request) -> Response:
         return HTMLResponse(manual)
-
-
-def _add_refusals(app: FastAPI) -> None:
-    """Say in one sentence what was wrong with a request."""
-
-    @app.exception_handler(UserError)
-    async def refuse(_: Request, error: UserError) -> Response:
-        return JSONResponse({"error": str(error)}, 413 if isinstance(error, TooMuch) else 422)
-
-    @app.exception_handler(Full)
-    async def full(_: Request, error: Full) -> Response:
-        return JSONResponse({"error": str(error)}, 503, {"Retry-After": str(error.seconds)})
-
-    @app.exception_handler(NotReady)
-    async def not_ready(_: Request, error: NotReady) -> Response:
-        return JSONResponse({"error": "the model is being loaded; ask again in 1 s"}, 503, {"Retry-After": "1"})
-
-    @app.exception_handler(ClientDisconnect)
-    async def gone(_: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=GONE)
-
-    @app.exception_handler(Exception)
-    async def failed(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": f"the server failed; its log tells more of request {request.state.number}"}, 500)
-
-    @app.exception_handler(HTTPException)
-    async def refuse_by_http(_: Request, error: HTTPException) -> Response:
-        said = REFUSALS.get(error.status_code, str(error.detail))
-        return JSONResponse({"error": said}, error.status_code, error.headers)
 
 
 async def _body(request: Request, limit: int) -> bytes:

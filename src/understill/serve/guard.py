@@ -14,7 +14,8 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understill.serve.logs import tell, tell_fault
+from understill.serve.logs import tell
+from understill.serve.refusing import GONE
 from understill.serve.service import Service
 from understill.serve.settings import digest
 
@@ -27,8 +28,6 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-cache"),  # a newer version must not meet the older one's page
 )
-#: The status under which a request is counted whose client did not wait; nobody reads it.
-GONE = 499
 
 _NUMBER = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -41,7 +40,7 @@ def route_of(path: str) -> str:
 
 
 class Recorder:
-    """Gives each request a number, counts it, logs it, and lets no error out but as a sentence."""
+    """Gives each request a number, counts it, and logs it."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app, self.service = app, service
@@ -51,16 +50,14 @@ class Recorder:
         """Pass a request on, and note what became of it."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        began, route, status = time.perf_counter(), route_of(scope["path"]), 0
+        began, route = time.perf_counter(), route_of(scope["path"])
         given = Headers(scope=scope).get("x-request-id", "")
         number = given if given and _NUMBER.fullmatch(given) else f"{self.series}-{next(self.numbers)}"
-
-        scope.setdefault("state", {})["number"] = number
+        state = scope["state"] = {"number": number, "status": 0}
 
         async def note(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                state["status"] = message["status"]
                 # A client that is told so does not send its next request to a server that is about to end.
                 closing = [(b"connection", b"close")] if self.service.status == "draining" else []
                 extra = [*HEADERS, (b"x-request-id", number.encode()), *closing]
@@ -69,13 +66,8 @@ class Recorder:
 
         try:
             await self.app(scope, receive, note)
-        except Exception as error:
-            tell_fault("a request failed", error, id=number, route=route)
-            if not status:  # nothing has been sent: uvicorn will say that it failed
-                status = 500
-                raise
         finally:
-            seconds = time.perf_counter() - began
+            seconds, status = time.perf_counter() - began, state["status"]
             self.service.measures.count_request(route, status, seconds)
             tell(
                 "request",
@@ -84,7 +76,7 @@ class Recorder:
                 method=scope["method"] if scope["method"] in ("GET", "POST", "HEAD", "OPTIONS") else "other",
                 route=route,
                 status=status,
-                rows=scope["state"].get("rows"),
+                rows=state.get("rows"),
                 milliseconds=round(1000 * seconds, 3),
             )
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understill.runtime.answers import Answerer, Predictions
-from understill.serve.batching import AT_LEAST, PIECE, Batcher, Full, Pass
+from understill.serve.batching import AT_LEAST, BASE, PIECE, Batcher, Full, NotFinite, Pass
 from understill.tasks import Task
 
 LENGTH = Task("length", "regression", ("text",), "label", range=(0, 100))
@@ -31,7 +31,7 @@ class Counting(Answerer):
         self.free = threading.Event()
         self.free.set()
         self.busy = threading.Event()
-        self.seconds = 0.0  # that a row takes
+        self.seconds = self.pace = 0.0  # that a row takes, and a character of what it costs
 
     def logits(
         self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task]
@@ -39,10 +39,10 @@ class Counting(Answerer):
         self.passes.append((list(texts), [task.name for task in tasks]))
         self.busy.set()
         assert self.free.wait(30)
-        time.sleep(self.seconds * len(texts))
+        time.sleep(self.seconds * len(texts) + self.pace * sum(BASE + len(text) for text in texts))
         if "bad" in texts:
             raise ValueError("a bad row")
-        lengths = np.array([[len(text)] for text in texts], np.float32)
+        lengths = np.array([[np.nan if text == "nan" else len(text)] for text in texts], np.float32)
         if pairs is not None:
             return {"both": Predictions(BOTH, lengths + [[len(text)] for text in pairs])}
         values = {"length": lengths, "double": 2 * lengths}
@@ -71,6 +71,7 @@ def run(
 def held(model: Counting, batcher: Batcher) -> Any:
     """Keep the model busy with one row until it is freed."""
     model.free.clear()
+    model.busy.clear()
     first = batcher.submit(["x"], None, [LENGTH])
     assert model.busy.wait(30)
     return first
@@ -196,7 +197,7 @@ def test_the_passes_of_a_slow_model_are_short() -> None:
         model.seconds = 0.035  # a row: 29 a second
         await batcher.submit(["a"], None, [LENGTH])
         await batcher.submit(["a"] * 40, None, [LENGTH])
-        assert [len(texts) for texts, _ in model.passes] == [1, AT_LEAST, AT_LEAST, 40 - 2 * AT_LEAST]
+        assert all(AT_LEAST <= len(texts) <= 15 for texts, _ in model.passes[1:-1])
         model.seconds = 0.0
         for _ in range(20):
             await batcher.submit(["a"], None, [LENGTH])
@@ -204,6 +205,123 @@ def test_the_passes_of_a_slow_model_are_short() -> None:
         assert len(model.passes[-1][0]) == 60, "and longer when it is quick again"
 
     run(scene, batch=100)
+
+
+def test_long_texts_make_short_passes_too() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        model.pace = 1e-4
+        await batcher.submit(["ok"] * 60, None, [LENGTH])
+        long, short = batcher.submit(["a" * 1000] * 14, None, [LENGTH]), batcher.submit(["ok"], None, [LENGTH])
+        await short
+        assert len(model.passes) == 2, "nobody waits for all of the long ones"
+        await long
+        sizes = [len(texts) for texts, _ in model.passes[1:]]
+        assert max(sizes) <= 7 and sum(sizes) == 15  # a tenth of a second each
+
+    run(scene, batch=100)
+
+
+def test_a_pass_that_is_slow_is_believed_at_once() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        await batcher.submit(["a"] * 60, None, [LENGTH])
+        model.seconds = 0.1
+        await batcher.submit(["a"] * 12, None, [LENGTH])
+        await batcher.submit(["a"] * 12, None, [LENGTH])
+        assert [len(texts) for texts, _ in model.passes][:2] == [60, 12]
+        assert max(len(texts) for texts, _ in model.passes[2:]) <= 6
+
+    run(scene, batch=100)
+
+
+def test_when_to_come_back_is_when_what_waits_is_answered() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        model.pace = 0.002
+        await batcher.submit(["a" * 84], None, [LENGTH])  # 100 characters: a fifth of a second
+        model.pace = 0.0
+        first = held(model, batcher)
+        waiting = [batcher.submit(["a" * 84] * 20, None, [LENGTH]) for _ in range(2)]
+        with pytest.raises(Full) as refused:
+            batcher.submit(["a"], None, [LENGTH])
+        assert 8 <= refused.value.seconds <= 12  # 40 rows
+        waiting[0].cancel()
+        model.free.set()
+        await asyncio.gather(first, waiting[1])
+
+    run(scene, queue=40)
+
+
+def test_an_answer_that_is_no_number_fails_alone() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        good, bad = batcher.submit(["a", "bb"], None, [LENGTH]), batcher.submit(["ccc", "nan"], None, [LENGTH])
+        model.free.set()
+        await first
+        assert scores(await good) == [1, 2]
+        with pytest.raises(NotFinite):
+            await bad
+
+    found = run(scene)
+    assert [(each.rows, each.answered, type(each.fault)) for each in found][1] == (4, 2, NotFinite)
+
+
+def test_a_row_that_fails_is_found_by_halves() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        first = held(model, batcher)
+        asked = [batcher.submit(["bad" if n == 37 else "a"], None, [LENGTH]) for n in range(64)]
+        model.free.set()
+        await first
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(each, ValueError) for each in found] == [n == 37 for n in range(64)]
+        assert len(model.passes) == 1 + 1 + 2 * 6
+
+    run(scene, batch=64)
+
+
+def test_who_leaves_while_the_model_is_at_it_harms_nobody() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        wrong: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, facts: wrong.append(facts))
+        first = held(model, batcher)
+        first.cancel()
+        model.free.set()
+        await batcher.submit(["a"], None, [LENGTH])
+        assert wrong == []
+
+    run(scene)
+
+
+def test_waiting_counts_from_the_first_row() -> None:
+    async def scene(model: Counting, batcher: Batcher) -> None:
+        model.free.clear()
+        early = batcher.submit(["a"], None, [LENGTH])
+        while not model.passes:
+            await asyncio.sleep(0.01)
+        behind = batcher.submit(["b"], None, [LENGTH])
+        await asyncio.sleep(1.0)
+        model.free.set()
+        await early
+        await asyncio.sleep(0.3)
+        await asyncio.gather(behind, batcher.submit(["c"], None, [LENGTH]))
+        assert [texts for texts, _ in model.passes] == [["a"], ["b"], ["c"]], "b has waited long enough"
+
+    run(scene, wait=1000)
+
+
+def test_how_many_rows_wait_is_told_when_they_leave_too() -> None:
+    levels: list[int] = []
+
+    async def play() -> None:
+        model = Counting()
+        batcher = Batcher(model, 16, 1000, level=levels.append)
+        first = held(model, batcher)
+        gone = batcher.submit(["a"] * 50, None, [LENGTH])
+        gone.cancel()
+        model.free.set()
+        await first
+        await asyncio.to_thread(batcher.close)
+
+    asyncio.run(play())
+    assert 50 in levels and levels[-1] == 0
 
 
 def test_closing_answers_what_waits() -> None:

@@ -14,6 +14,8 @@ import httpx
 import pytest
 
 from serving import Served, serving
+from understill.errors import UserError
+from understill.serve.contract import read_question
 
 
 def refused(reply: httpx.Response, status: int, said: str) -> None:
@@ -41,6 +43,9 @@ def refused(reply: httpx.Response, status: int, said: str) -> None:
         ({"texts": "a", "teacher": "yes"}, "teacher must be true or false"),
         ({"texts": "a", "tasks": ["x" * 300]}, "tasks, number 1: "),
         ({"texts": "a", "y" * 300: 1}, "is no key of a question"),
+        ({"text": "a"}, '"text" is no key of a question; did you mean "texts"?'),
+        ({"texts": "a", "a\nb": 1}, '"a\\nb" is no key of a question'),
+        ({"texts": "a", "teacher": [1]}, "teacher must be true or false"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_told_so(server: Served, question: Any, said: str) -> None:
@@ -75,6 +80,23 @@ def test_a_body_of_another_kind_is_told_what_to_send(server: Served) -> None:
     packed = gzip.compress(good)
     refused(server.send(packed, **{"Content-Encoding": "gzip"}), 422, "uncompressed")
     assert server.send(good, "Application/JSON; charset=utf-8").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"texts": [' + b"1," * 29_000 + b"1]}",
+        b'{"texts": "a", "tasks": [' + b"1," * 29_000 + b"1]}",
+        b"{" + b",".join(b'"%d": 1' % n for n in range(5000)) + b"}",
+    ],
+)
+def test_a_thousand_mistakes_are_one_sentence_about_the_first(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_of_them(_: object) -> None:
+        raise AssertionError("pydantic would list each of them")
+
+    monkeypatch.setattr("understill.serve.contract.Question.model_validate", all_of_them)
+    with pytest.raises(UserError, match=r"number 1 must be a string|is no key of a question"):
+        read_question(body)
 
 
 def test_limits_are_told_with_their_numbers(server: Served) -> None:

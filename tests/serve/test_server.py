@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kinds import SECOND, TASKS, TEXTS
+from kinds import LENGTHS, SECOND, TASKS, TEXTS
 from serving import Served, serving
 from understill.loading import load
 from understill.runtime.answers import Answerer
@@ -85,9 +85,16 @@ def test_the_tasks_are_listed_with_all_that_is_needed_to_ask(server: Served) -> 
     assert facts["limits"] == {"rows": 50, "characters": 2000, "bytes": 60_000}
     assert [each["name"] for each in facts["tasks"]] == [task.name for task in TASKS]
     by_name = {each.pop("name"): each for each in facts["tasks"]}
-    assert by_name["mood"] == {"kind": "classification", "pair": False, "labels": ["calm", "upset"], "range": None}
-    assert by_name["alike"] == {"kind": "regression", "pair": True, "labels": None, "range": [-1, 1]}
-    assert by_name["best"] == {"kind": "ranking", "pair": True, "labels": None, "range": None}
+    assert by_name["mood"] == {
+        "kind": "classification",
+        "pair": False,
+        "labels": ["calm", "upset"],
+        "range": None,
+        "tokens": 32,
+    }
+    assert by_name["alike"] == {"kind": "regression", "pair": True, "labels": None, "range": [-1, 1], "tokens": 32}
+    assert by_name["best"] == {"kind": "ranking", "pair": True, "labels": None, "range": None, "tokens": 32}
+    assert by_name["topic"]["tokens"] == LENGTHS["topic"]
 
 
 # The teacher ----------------------------------------------------------------------------------------------------------
@@ -146,7 +153,10 @@ def test_a_row_on_which_the_model_fails_fails_alone_and_its_text_is_not_logged(
         assert [reply.status_code for reply in replies] == [500 if n % 4 == 0 else 200 for n in range(24)]
         assert "the server failed; its log tells more of request" in replies[0].json()["error"]
         assert replies[1].json()["answers"] == said(model, ["good"])
-        assert "understill_failed_passes_total" in server.get("/metrics").text
+        numbers = dict(line.rsplit(" ", 1) for line in server.get("/metrics").text.splitlines() if line[0] != "#")
+        assert float(numbers['understill_failed_passes_total{part="model"}']) >= 1
+        assert float(numbers['understill_rows_total{part="model"}']) == 18, "rows that failed are not counted"
+        assert float(numbers['understill_waiting_rows{part="model"}']) == 0
         failed = [line for line in server.lines() if line["event"] == "a pass failed"]
         assert failed and failed[0]["part"] == "model" and "onnx.py" in failed[0]["at"]
         log = server.log.read_text(encoding="utf-8")
@@ -172,6 +182,13 @@ def test_probes_and_numbers(server: Served) -> None:
     for name in ("understill_requests_total", "understill_request_seconds_bucket", "understill_pass_rows_bucket"):
         assert name in text
     assert 'route="/v1/predict",status="200"' in text and "process_resident_memory_bytes" in text
+
+
+def test_what_can_be_got_can_be_asked_for_its_head(server: Served) -> None:
+    for path in ("/", "/healthz", "/readyz", "/metrics", "/v1/tasks", "/docs", "/openapi.json", "/page/docs.css"):
+        head = server.client.head(path)
+        assert (head.status_code, head.content) == (200, b""), path
+    assert server.client.head("/v1/predict").status_code == 405
 
 
 def test_a_request_is_a_line_of_the_log_and_its_texts_are_not(server: Served) -> None:
@@ -211,12 +228,13 @@ def test_the_page_and_its_files_come_with_headers_that_keep_them_at_home(server:
 
 def test_the_manual_needs_nothing_from_elsewhere_and_names_every_route(server: Served) -> None:
     manual = server.get("/docs").text
-    assert "//" not in manual.replace("<!doctype", ""), "no address of another host"
+    assert f"curl {server.url}/v1/predict -H" in manual, "it can be tried as it stands"
+    assert "//" not in manual.replace("<!doctype", "").replace(server.url, ""), "no address of another host"
     schema = server.get("/openapi.json").json()
     assert set(schema["paths"]) == {"/v1/predict", "/v1/tasks", "/healthz", "/readyz", "/metrics"}
     for path in schema["paths"]:
         assert f"<code>{'POST' if path == '/v1/predict' else 'GET'} {path}</code>" in manual
-    assert set(schema["paths"]["/v1/predict"]["post"]["responses"]) == {"200", "401", "413", "422", "500", "503"}
+    assert set(schema["paths"]["/v1/predict"]["post"]["responses"]) == {"200", "401", "408", "413", "422", "500", "503"}
     question = schema["components"]["schemas"]["Question"]
     assert len(question["examples"]) == 3
     assert question["properties"]["texts"]["anyOf"][1]["maxItems"] == 50, "this server's own limit"

@@ -16,7 +16,7 @@ class Predictor(Answerer):
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
         self.folder = folder
-        self.tasks = folder.tasks
+        self.tasks, self.max_lengths = folder.tasks, folder.max_lengths
         self.model = folder.model.to(device).eval()
         self.encode = TextEncoder(folder.tokenizer)
 
@@ -26,8 +26,7 @@ class Predictor(Answerer):
         """Return the logits of each task for texts, or for pairs of them."""
         rows = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
         found: dict[str, Predictions] = {}
-        lengths = self.folder.max_lengths
-        for length in {lengths[task.name] for task in tasks}:
-            tokens = self.encode(rows, length)
-            found |= predict_all(self.model, tokens, [task for task in tasks if lengths[task.name] == length], batch)
+        for length in {self.max_lengths[task.name] for task in tasks}:
+            own = [task for task in tasks if self.max_lengths[task.name] == length]
+            found |= predict_all(self.model, self.encode(rows, length), own, batch)
         return {task.name: found[task.name] for task in tasks}

@@ -55,6 +55,7 @@ class Answerer(ABC):
     """A loaded model, ready to answer."""
 
     tasks: tuple[Task, ...]
+    max_lengths: Mapping[str, int]  # of each task, the tokens that it reads
 
     @abstractmethod
     def logits(

@@ -11,21 +11,23 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
-from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understill.errors import UserError
-from understill.serve.contract import Question, sentence
+from understill.serve.contract import read_question
 from understill.serve.describing import ANSWERS, describe, page_of
 from understill.serve.guard import Doorkeeper, Recorder
 from understill.serve.measures import CONTENT_TYPE
-from understill.serve.refusing import Refuser
+from understill.serve.refusing import Refuser, TooSlow
 from understill.serve.service import Service, TooMuch
 
 PAGE = Path(__file__).parent / "page"
+#: Seconds that a body may take to come.
+PATIENCE = 30
+
 Found = TypeVar("Found")
 
 
@@ -57,6 +59,9 @@ def make_app(service: Service) -> ASGIApp:
     _add_facts(app, service)
     _add_page(app)
     _add_manual(app, describe(app.openapi(), service.settings))
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.methods == {"GET"}:
+            route.methods = {"GET", "HEAD"}  # after the description, which has no need of it
     whole: ASGIApp = Refuser(app)
     if service.settings.keys:
         whole = Doorkeeper(whole, service.settings.keys)
@@ -77,10 +82,7 @@ def _add_predict(app: FastAPI, service: Service) -> None:
     async def predict(request: Request) -> Response:
         """Answer for texts, or for pairs of texts."""
         body = await _body(request, service.settings.max_bytes)
-        try:
-            question = Question.model_validate_json(body)
-        except ValidationError as error:
-            raise UserError(sentence(error)) from None
+        question = read_question(body)
         request.state.rows = len(question.texts)
         reply = await _unless_gone(request, service.answer(question))
         return Response(to_json(reply), media_type="application/json")
@@ -118,15 +120,14 @@ def _add_page(app: FastAPI) -> None:
 
 def _add_manual(app: FastAPI, schema: dict[str, Any]) -> None:
     """Give the description of what has been added so far, for programs and for people."""
-    manual = page_of(schema)
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi(_: Request) -> Response:
         return JSONResponse(schema)
 
     @app.get("/docs", include_in_schema=False)
-    async def docs(_: Request) -> Response:
-        return HTMLResponse(manual)
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(page_of(schema, str(request.base_url)))
 
 
 async def _body(request: Request, limit: int) -> bytes:
@@ -142,10 +143,14 @@ async def _body(request: Request, limit: int) -> bytes:
     if length.isdecimal() and int(length) > limit:
         raise too_much
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > limit:
-            raise too_much
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > limit:
+                    raise too_much
+    except TimeoutError:
+        raise TooSlow(PATIENCE) from None
     return bytes(body)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import threading
 import time
@@ -11,6 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from understill.runtime.answers import Answer, Answerer, in_words
 from understill.tasks import Task
@@ -21,9 +24,15 @@ PIECE = 8
 #: Seconds that a pass may take where the model is slow, so that who comes meanwhile need not wait for longer.
 AT_MOST = 0.5
 #: Rows that a pass may have however slow the model is: with fewer it would be slower still.
-AT_LEAST = 16
+AT_LEAST = 4
+#: What a row costs, in characters: so many whatever its texts are, and so many of them at most, since models cut.
+BASE, READ = 16, 2000
 
 Row = dict[str, dict[str, Any]]
+
+
+class NotFinite(Exception):
+    """The model's answer is not a number."""
 
 
 class Full(Exception):
@@ -36,9 +45,10 @@ class Full(Exception):
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass of the model was: its rows, the requests they are of, and how long it took."""
+    """What one pass of the model was: its rows, those answered, the requests they are of, and how long it took."""
 
     rows: int
+    answered: int
     requests: int
     seconds: float
     fault: Exception | None = None
@@ -55,6 +65,14 @@ class Waiting:
     since: float
     begun: int = 0  # rows that the model has got
     answers: list[Row] = field(default_factory=list)
+
+    def cost(self, first: int, end: int) -> int:
+        """Say what some of its rows cost, in characters."""
+        second = self.pairs or ()
+        return sum(
+            BASE + min(READ, len(text)) + min(READ, len(other))
+            for text, other in itertools.zip_longest(self.texts[first:end], second[first:end], fillvalue="")
+        )
 
 
 @dataclass(frozen=True)
@@ -73,11 +91,19 @@ class Batcher:
     """
 
     def __init__(
-        self, model: Answerer, batch: int, queue: int, wait: float = 0.0, watch: Callable[[Pass], None] | None = None
+        self,
+        model: Answerer,
+        batch: int,
+        queue: int,
+        wait: float = 0.0,
+        watch: Callable[[Pass], None] | None = None,
+        level: Callable[[int], None] | None = None,
     ) -> None:
-        self.model, self.batch, self.queue, self.wait, self.watch = model, batch, queue, wait, watch
+        self.model, self.batch, self.queue, self.wait = model, batch, queue, wait
+        self.watch, self.level = watch, level  # told of each pass, and of how many rows wait
         self.waiting = 0  # rows
-        self._speed = 0.0  # rows a second
+        self._cost = 0  # of the rows that wait, in characters
+        self._speed = 0.0  # characters a second
         # One text and two cannot be read in one pass.
         self._lines: dict[bool, deque[Waiting]] = {False: deque(), True: deque()}
         self._news = threading.Condition()
@@ -94,11 +120,14 @@ class Batcher:
         if not texts:
             done.set_result([])
             return done
+        request = Waiting(texts, pairs, tasks, done, time.monotonic())
+        cost = request.cost(0, len(texts))
         with self._news:
             if self.waiting + len(texts) > self.queue:
                 raise Full(self._patience())
             self.waiting += len(texts)
-            self._lines[pairs is not None].append(Waiting(texts, pairs, tasks, done, time.monotonic()))
+            self._cost += cost
+            self._lines[pairs is not None].append(request)
             self._news.notify()
         return done
 
@@ -111,24 +140,27 @@ class Batcher:
 
     def _patience(self) -> int:
         """Guess how many seconds it takes to answer what is waiting."""
-        return min(60, max(1, math.ceil(self.waiting / self._speed))) if self._speed else 1
+        return min(60, max(1, math.ceil(self._cost / self._speed))) if self._speed else 1
 
     def _work(self) -> None:
         while pieces := self._take():
             began = time.monotonic()
-            fault: Exception | None = None
-            try:
-                found = self._answer(pieces)
-            except Exception as error:
-                fault = error
-                found = [error] if len(pieces) == 1 else [self._answer_alone(piece) for piece in pieces]
+            faults: list[Exception] = []
+            found = self._answer_or_split(pieces, faults)
+            faults += [each for each in found if isinstance(each, NotFinite)]
             rows, seconds = sum(piece.end - piece.first for piece in pieces), time.monotonic() - began
-            speed = rows / max(seconds, 1e-6)
-            self._speed = 0.8 * self._speed + 0.2 * speed if self._speed else speed
+            self._learn(sum(piece.request.cost(piece.first, piece.end) for piece in pieces) / max(seconds, 1e-6))
             with suppress(RuntimeError):  # a server that was forced to end has no loop any more
                 self._loop.call_soon_threadsafe(_deliver, pieces, found)
             if self.watch:
-                self.watch(Pass(rows, len(pieces), seconds, fault))
+                answered = sum(len(each) for each in found if not isinstance(each, Exception))
+                self.watch(Pass(rows, answered, len(pieces), seconds, faults[0] if faults else None))
+            if self.level:
+                self.level(self.waiting)
+
+    def _learn(self, speed: float) -> None:
+        """Believe a pass that was slower than thought at once, and one that was quicker by and by."""
+        self._speed = min(speed, 0.8 * self._speed + 0.2 * speed) if self._speed else speed
 
     def _take(self) -> list[Piece]:
         """Wait for rows and return those of the next pass; none when the queue is closed and empty."""
@@ -136,9 +168,14 @@ class Batcher:
             while True:
                 self._news.wait_for(lambda: self.waiting or not self._open)
                 if self.wait and self._open:
-                    self._news.wait_for(lambda: self.waiting >= self.batch or not self._open, self.wait / 1000)
+                    waited = time.monotonic() - min(line[0].since for line in self._lines.values() if line)
+                    self._news.wait_for(
+                        lambda: self.waiting >= self.batch or not self._open, max(0, self.wait / 1000 - waited)
+                    )
                 if pieces := self._next_pieces():
                     return pieces
+                if self.level:
+                    self.level(self.waiting)  # all who waited have left
                 if not self.waiting and not self._open:
                     return []
 
@@ -146,23 +183,43 @@ class Batcher:
         """Take rows of the line whose first request has waited longest, a piece of each request in turn."""
         line = min(filter(None, self._lines.values()), key=lambda line: line[0].since, default=None)
         found: dict[Waiting, Piece] = {}
-        room = min(self.batch, max(AT_LEAST, int(AT_MOST * self._speed))) if self._speed else self.batch
-        while line and room:
+        rows, left_to_spend = 0, AT_MOST * self._speed if self._speed else math.inf
+        while line and rows < self.batch and (left_to_spend > 0 or rows < AT_LEAST):
             request = line.popleft()
             left = len(request.texts) - request.begun
             if request.done.done():  # given up, or failed by an earlier piece
-                self.waiting -= left
+                self._forget(request, left)
                 continue
-            count = min(PIECE, left, room)
+            count = min(PIECE, left, self.batch - rows)
+            cost = request.cost(request.begun, request.begun + count)
+            if cost > left_to_spend:  # one by one, so that long rows do not come in eights
+                count, cost = 1, request.cost(request.begun, request.begun + 1)
             first = found[request].first if request in found else request.begun
+            self._forget(request, count)
             request.begun += count
             found[request] = Piece(request, first, request.begun)
-            self.waiting -= count
-            room -= count
+            rows += count
+            left_to_spend -= cost
             if count < left:
                 request.since = time.monotonic()
                 line.append(request)
         return list(found.values())
+
+    def _forget(self, request: Waiting, rows: int) -> None:
+        """Count the next rows of a request as waiting no longer."""
+        self.waiting -= rows
+        self._cost -= request.cost(request.begun, request.begun + rows)
+
+    def _answer_or_split(self, pieces: Sequence[Piece], faults: list[Exception]) -> list[list[Row] | Exception]:
+        """Answer pieces; where that fails, by halves, so that a row that fails fails nobody else's."""
+        try:
+            return self._answer(pieces)
+        except Exception as error:
+            faults.append(error)
+            if len(pieces) == 1:
+                return [error]
+        half = len(pieces) // 2
+        return [each for part in (pieces[:half], pieces[half:]) for each in self._answer_or_split(part, faults)]
 
     def _answer(self, pieces: Sequence[Piece]) -> list[list[Row] | Exception]:
         """Ask the model once for the rows of all pieces, with the tasks of all of them, and give each its own."""
@@ -171,21 +228,18 @@ class Batcher:
         wanted = {task.name for piece in pieces for task in piece.request.tasks}
         logits = self.model.logits(texts, pairs, [task for task in self.model.tasks if task.name in wanted])
         words = {name: [plain(answer) for answer in in_words(said)] for name, said in logits.items()}
+        sound = {name: np.isfinite(said.logits).reshape(len(texts), -1) for name, said in logits.items()}
         found: list[list[Row] | Exception] = []
         start = 0
         for piece in pieces:
             end = start + piece.end - piece.first
             names = [task.name for task in piece.request.tasks]
-            found.append([{name: words[name][row] for name in names} for row in range(start, end)])
+            if all(sound[name][start:end].all() for name in names):
+                found.append([{name: words[name][row] for name in names} for row in range(start, end)])
+            else:
+                found.append(NotFinite())
             start = end
         return found
-
-    def _answer_alone(self, piece: Piece) -> list[Row] | Exception:
-        """Answer one piece, or return what went wrong, so that a failing row fails nobody else's."""
-        try:
-            return self._answer([piece])[0]
-        except Exception as error:
-            return error
 
 
 def plain(answer: Answer) -> dict[str, Any]:

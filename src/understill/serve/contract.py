@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -13,8 +14,9 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
 )
+from pydantic_core import from_json
 
-from understill.errors import nearest
+from understill.errors import UserError, nearest
 
 _TEXT = "The parcel never came."
 
@@ -104,6 +106,7 @@ class TaskFacts(Form):
     pair: bool = Field(description="Whether it reads two texts.")
     labels: list[str] | None = Field(description="The classes; null for scores.", examples=[["calm", "upset"]])
     range: tuple[float, float] | None = Field(description="The lowest and the highest score, where there are bounds.")
+    tokens: int = Field(description="How many tokens it reads; what is beyond is cut.", examples=[128])
 
 
 class Limits(Form):
@@ -143,15 +146,35 @@ class Refusal(Form):
     )
 
 
-def sentence(error: ValidationError) -> str:
-    """Say what is wrong with a question, without quoting more of it than a key."""
+def read_question(body: bytes) -> Question:
+    """Read a question, or say what is wrong with it, without quoting more of it than a key."""
+    try:
+        found = from_json(body)
+    except ValueError as error:
+        raise UserError(f"the body is no JSON: {error}") from None
+    if isinstance(found, dict):
+        _check_first(found)
+    try:
+        return Question.model_validate(found)
+    except ValidationError as error:
+        raise UserError(_sentence(error)) from None
+
+
+def _check_first(found: dict[str, Any]) -> None:
+    """Refuse what a body of megabytes can hold a million times, at the first of them; pydantic would list them all."""
+    for key, value in found.items():
+        if key not in Question.model_fields:
+            shown = json.dumps(key if len(key) <= 40 else f"{key[:40]}…", ensure_ascii=False)
+            raise UserError(f"{shown} is no key of a question; {nearest(key[:40], Question.model_fields)}")
+        if isinstance(value, list) and key != "teacher":
+            wrong = next((number for number, each in enumerate(value, 1) if not isinstance(each, str)), None)
+            if wrong:
+                raise UserError(f"{key}, number {wrong} must be a string")
+
+
+def _sentence(error: ValidationError) -> str:
     wrong = error.errors(include_url=False, include_input=False)[0]
     kind, (key, *rest) = wrong["type"], wrong["loc"] or ("the body",)
-    if kind == "json_invalid":
-        return f"the body is no JSON: {wrong['ctx']['error']}"
-    if kind == "extra_forbidden":
-        shown = str(key) if len(str(key)) <= 40 else f"{str(key)[:40]}…"
-        return f'"{shown}" is no key of a question; {nearest(shown, Question.model_fields)}'
     place = f"{key}, number {int(rest[0]) + 1}" if rest else str(key)
     if kind == "list_type":
         return f"{key} must be a {'' if key == 'tasks' else 'string or a '}list of strings"

@@ -6,8 +6,6 @@ import json
 from html import escape
 from typing import Any
 
-from fastapi.responses import PlainTextResponse
-
 from understill.serve.contract import Alive, Question, Ready, Refusal, Reply, TaskList
 from understill.serve.guard import OPEN
 from understill.serve.settings import Settings
@@ -15,6 +13,7 @@ from understill.serve.settings import Settings
 _RETRY = {"Retry-After": {"description": "Seconds to wait before asking again.", "schema": {"type": "integer"}}}
 _REFUSALS: dict[int, dict[str, Any]] = {
     401: {"model": Refusal, "description": "The server wants a key, and this is none."},
+    408: {"model": Refusal, "description": "The body has not come in time."},
     413: {"model": Refusal, "description": "More rows, characters or bytes than one request may hold."},
     422: {"model": Refusal, "description": "The question cannot be answered as it is."},
     500: {"model": Refusal, "description": "The model failed; the server's log says more."},
@@ -42,7 +41,9 @@ ANSWERS: dict[str, dict[str, Any]] = {
             503: {"model": Ready, "description": "Send none: the model is being loaded, or the server is to end."},
         }
     },
-    "/metrics": _answers({"description": "The numbers."}, 401, response_class=PlainTextResponse),
+    "/metrics": _answers(
+        {"description": "The numbers.", "content": {"text/plain": {"schema": {"type": "string"}}}}, 401
+    ),
 }
 
 
@@ -64,15 +65,18 @@ def describe(schema: dict[str, Any], settings: Settings) -> dict[str, Any]:
     return schema
 
 
-def page_of(schema: dict[str, Any]) -> str:
-    """Return the description as a page."""
+def page_of(schema: dict[str, Any], address: str) -> str:
+    """Return the description as a page, for those who have found it at an address."""
     routes = [
         _route(method.upper(), path, operation)
         for path, ways in schema["paths"].items()
         for method, operation in ways.items()
     ]
-    forms = [_form(name, form) for name, form in schema["components"]["schemas"].items()]
-    return _PAGE.format(routes="\n".join(routes), forms="\n".join(forms))
+    # What is sent stands first, and then what comes back.
+    named = sorted(schema["components"]["schemas"].items(), key=lambda each: each[0] != "Question")
+    forms = [_form(name, form) for name, form in named]
+    key = "" if "securitySchemes" not in schema["components"] else ' -H "Authorization: Bearer KEY"'
+    return _PAGE.format(address=escape(address), key=key, routes="\n".join(routes), forms="\n".join(forms))
 
 
 def _route(method: str, path: str, operation: dict[str, Any]) -> str:
@@ -81,7 +85,7 @@ def _route(method: str, path: str, operation: dict[str, Any]) -> str:
         for status, answer in operation["responses"].items()
     ]
     asked = f"<p>Send {_content(operation['requestBody'])}.</p>" if "requestBody" in operation else ""
-    key = "<p>Needs a key.</p>" if "security" in operation else ""
+    key = "<p>Needs a key, in the header <code>Authorization: Bearer KEY</code>.</p>" if "security" in operation else ""
     table = f"<table><tr><th>status</th><th>when</th><th>body</th></tr>{''.join(rows)}</table>"
     said = f"<p>{escape(operation['description'])}</p>{asked}{key}"
     return f"<section><h2><code>{method} {path}</code></h2>{said}{table}</section>"
@@ -127,14 +131,15 @@ _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>understill: what can be asked</title>
-<link rel="stylesheet" href="/page/docs.css">
+<link rel="stylesheet" href="page/docs.css">
+<link rel="icon" href="data:,">
 </head>
 <body>
 <main>
 <h1>What can be asked</h1>
-<p>The same for programs: <a href="/openapi.json">openapi.json</a>. To try the model: <a href="/">the page</a>.</p>
+<p>The same for programs: <a href="openapi.json">openapi.json</a>. To try the model: <a href=".">the page</a>.</p>
 <h2>For a start</h2>
-<pre>curl localhost:8000/v1/predict -H "Content-Type: application/json" -d '{{"texts": "Where is it?"}}'</pre>
+<pre>curl {address}v1/predict{key} -H "Content-Type: application/json" -d '{{"texts": "Where is it?"}}'</pre>
 {routes}
 <h2>Forms</h2>
 {forms}

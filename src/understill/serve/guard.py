@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -62,10 +63,16 @@ class Recorder:
                 closing = [(b"connection", b"close")] if self.service.status == "draining" else []
                 extra = [*HEADERS, (b"x-request-id", number.encode()), *closing]
                 message = {**message, "headers": [*message["headers"], *extra]}
-            await send(message)
+            try:
+                await send(message)
+            except Exception:  # uvicorn has refused the request itself, after we had begun with it
+                state["status"] = GONE
+                raise ClientDisconnect from None
 
         try:
             await self.app(scope, receive, note)
+        except ClientDisconnect:
+            pass
         finally:
             seconds, status = time.perf_counter() - began, state["status"]
             self.service.measures.count_request(route, status, seconds)

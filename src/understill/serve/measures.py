@@ -56,14 +56,17 @@ class Measures:
         self.requests.labels(route, str(status)).inc()
         self.seconds.labels(route).observe(seconds)
 
-    def count_pass(self, part: str, rows: int, seconds: float, waiting: int, failed: bool) -> None:
-        """Count a pass of the model or of the teacher, and note how many rows wait after it."""
-        self.rows.labels(part).inc(rows)
+    def count_pass(self, part: str, rows: int, answered: int, seconds: float, failed: bool) -> None:
+        """Count a pass of the model or of the teacher."""
+        self.rows.labels(part).inc(answered)
         self.pass_rows.labels(part).observe(rows)
         self.pass_seconds.labels(part).observe(seconds)
-        self.waiting.labels(part).set(waiting)
         if failed:
             self.failed.labels(part).inc()
+
+    def count_waiting(self, part: str, rows: int) -> None:
+        """Note how many rows wait."""
+        self.waiting.labels(part).set(rows)
 
     def text(self) -> bytes:
         """Return all numbers as Prometheus reads them."""

@@ -21,6 +21,13 @@ _BY_HTTP = {
 }
 
 
+class TooSlow(Exception):
+    """A body has not come in so many seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"the body has not come in {seconds} s → send it at once")
+
+
 class Refuser:
     """Turns every error of the app behind it into an answer."""
 
@@ -49,6 +56,8 @@ def known(error: Exception) -> Response | None:
             return _refusal(str(error), 413 if isinstance(error, TooMuch) else 422)
         case Full():
             return _refusal(str(error), 503, {"Retry-After": str(error.seconds)})
+        case TooSlow():
+            return _refusal(str(error), 408, {"Connection": "close"})
         case NotReady():
             return _refusal("the model is being loaded; ask again in 1 s", 503, {"Retry-After": "1"})
         case ClientDisconnect():

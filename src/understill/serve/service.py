@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
+from logging import WARNING
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +15,7 @@ from understill.loading import load
 from understill.runtime.answers import Answerer
 from understill.serve.batching import Batcher, Pass, Row
 from understill.serve.contract import Question
-from understill.serve.logs import tell_fault
+from understill.serve.logs import tell, tell_fault
 from understill.serve.measures import Measures
 from understill.serve.settings import Settings, name_of
 from understill.tasks import Task
@@ -35,7 +37,9 @@ class Asked:
 
     def __init__(self, part: str, folder: Path, model: Answerer, settings: Settings, measures: Measures) -> None:
         self.part, self.name, self.model, self.measures = part, name_of(folder), model, measures
-        self.batcher = Batcher(model, settings.batch, settings.queue, settings.wait, self._note)
+        self.batcher = Batcher(
+            model, settings.batch, settings.queue, settings.wait, self._note, partial(measures.count_waiting, part)
+        )
 
     def submit(self, question: Question, tasks: Sequence[Task]) -> asyncio.Future[list[Row]]:
         """Put a question into the queue."""
@@ -44,11 +48,11 @@ class Asked:
     async def said(self, answers: asyncio.Future[list[Row]], rows: int, began: float) -> dict[str, Any]:
         """Wait for the answers and say whose they are; a model that has none of the tasks says nothing of each row."""
         found = await answers or [{} for _ in range(rows)]
-        return {"model": self.name, "answers": found, "milliseconds": 1000 * (time.perf_counter() - began)}
+        return {"model": self.name, "answers": found, "milliseconds": round(1000 * (time.perf_counter() - began), 3)}
 
     def _note(self, done: Pass) -> None:
-        failed = done.fault is not None
-        self.measures.count_pass(self.part, done.rows, done.seconds, self.batcher.waiting, failed)
+        failed = done.answered < done.rows
+        self.measures.count_pass(self.part, done.rows, done.answered, done.seconds, failed)
         if done.fault is not None:
             tell_fault("a pass failed", done.fault, part=self.part, rows=done.rows, requests=done.requests)
 
@@ -71,6 +75,11 @@ class Service:
             if not any(_same(one, other) for one in model.tasks for other in teacher.tasks):
                 names = ", ".join(task.name for task in model.tasks)
                 raise UserError(f"--teacher {settings.teacher} has no task of the model's, which are {names}")
+            for one in model.tasks:
+                if any(one.name == other.name and not _same(one, other) for other in teacher.tasks):
+                    tell(
+                        "the teacher's task has other labels or another range, and is left out", WARNING, task=one.name
+                    )
             self.teacher = Asked("teacher", settings.teacher, teacher, settings, self.measures)
         self.model = Asked("model", settings.model, model, settings, self.measures)
         if self.status == "loading":
@@ -100,6 +109,7 @@ class Service:
                     "pair": task.pair,
                     "labels": list(task.labels) if task.kind == "classification" else None,
                     "range": list(task.range) if task.range else None,
+                    "tokens": self._loaded.model.max_lengths[task.name],
                 }
                 for task in self._loaded.model.tasks
             ],
@@ -154,8 +164,10 @@ def _warm(folder: Path, threads: int) -> Answerer:
 
 
 def _same(one: Task, other: Task) -> bool:
-    """Whether two models' tasks are the same question."""
-    return (one.name, one.kind, one.pair) == (other.name, other.kind, other.pair)
+    """Whether two models' tasks are the same question, with the same answers to choose from."""
+    if (one.name, one.kind, one.pair, one.range) != (other.name, other.kind, other.pair, other.range):
+        return False
+    return one.kind != "classification" or set(one.labels) == set(other.labels)
 
 
 def _differ(tasks: Sequence[Task], one: Row, other: Row) -> list[str]:

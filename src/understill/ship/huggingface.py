@@ -133,10 +133,10 @@ class ClassifierModel(Answerer):
         self.folder = folder
         try:
             task = Task.from_dict(facts["task"])
-            self.max_length, regression = int(facts["max_length"]), HeadsSpec(regression=facts["regression"])
+            length, regression = int(facts["max_length"]), HeadsSpec(regression=facts["regression"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{folder / 'config.json'}: broken: {type(error).__name__}: {error}") from None
-        self.tasks = (task,)
+        self.tasks, self.max_lengths = (task,), {task.name: length}
         tokenizer = load_tokenizer(str(folder), str(folder))
         try:
             network = AutoModelForSequenceClassification.from_pretrained(
@@ -153,4 +153,4 @@ class ClassifierModel(Answerer):
     ) -> dict[str, Predictions]:
         """Return the logits of its task for texts, or for pairs of them."""
         rows = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
-        return predict_all(self.model, self.encode(rows, self.max_length), tasks, batch)
+        return predict_all(self.model, self.encode(rows, self.max_lengths[self.tasks[0].name]), tasks, batch)

@@ -10,7 +10,9 @@ the model has tasks for pairs. On a machine of two cores both processes share th
   and the server's memory second by second.
 - end: SIGTERM under the same load. A request is lost when it was sent whole and no whole answer came back. Clients that
   connect anew for each request are counted apart, since theirs may be waiting to be accepted.
-- batching: a server that passes many rows at once, beside one that passes them one by one (`--batch 1`), in turns.
+- batching: a server that passes many rows at once, beside one that passes them one by one (`--batch 1`) and beside
+  one that does so with a worker for each core, in turns. One row at a time keeps one core busy, so the second tells
+  what batching and the other cores bring together, and the third what is left where all cores are busy anyway.
 
 Without a model it makes one, small and untrained.
 """
@@ -32,7 +34,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,12 @@ from understill.tasks import Task
 #: Answers are the same when no probability or score is further apart than this; float sums hang on their order.
 CLOSE = 1e-4
 SEVERAL = 8
+#: How servers are set beside each other, by their options.
+WAYS: dict[str, tuple[object, ...]] = {
+    "on": (),
+    "off": ("--batch", 1),
+    "off, a worker for each core": ("--batch", 1, "--workers", len(os.sched_getaffinity(0))),
+}
 
 
 # Questions -----------------------------------------------------------------------------------------------------------
@@ -153,9 +161,12 @@ def memory(process: int) -> float:
 
 
 def cpu(process: int) -> float:
-    """Return the seconds of a core that a process has taken."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the seconds of a core that a server and its workers have taken."""
+    total = 0
+    for each in family(process):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 # The clients' side ---------------------------------------------------------------------------------------------------
@@ -172,6 +183,10 @@ class Told:
     errors: Counter[str] = field(default_factory=Counter)
     lost: int = 0
     turned_away: int = 0  # clients that could not connect any more
+
+
+class NotSent(Exception):
+    """The connection was closed before anything was sent."""
 
 
 class Client(asyncio.Protocol):
@@ -211,7 +226,7 @@ class Client(asyncio.Protocol):
         self.size = -1
         self.answer = asyncio.get_running_loop().create_future()
         if not self.open:
-            raise BrokenPipeError
+            raise NotSent
         self.transport.write(sent)
         return await self.answer
 
@@ -236,7 +251,7 @@ async def client(
         began = time.perf_counter()
         try:
             status, body, closing = await connection.ask(asked[number].sent)
-        except BrokenPipeError:  # closed before anything was sent
+        except NotSent:
             connection = None
             continue
         except OSError as error:
@@ -348,19 +363,23 @@ def to_the_end(model: Path, texts: Sequence[str], options: argparse.Namespace, k
 
 
 def with_and_without(model: Path, texts: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Set a server that batches beside one that does not, in turns."""
+    """Set a server that batches beside those that do not, in turns."""
     asked = questions(model, texts, mixed=False)
-    rates: dict[str, list[float]] = {"on": [], "off": []}
-    latencies: dict[str, list[float]] = {"on": [], "off": []}
-    with server(model, *options.serve) as (_, on), server(model, *options.serve, "--batch", 1) as (_, off):
+    rates: dict[str, list[float]] = {name: [] for name in WAYS}
+    latencies: dict[str, list[float]] = {name: [] for name in WAYS}
+    with ExitStack() as opened:
+        ports = {name: opened.enter_context(server(model, *options.serve, *more))[1] for name, more in WAYS.items()}
         for turn in range(options.rounds + 1):
-            for name, port in (("on", on), ("off", off)):
+            for name, port in ports.items():
                 told, seconds = asyncio.run(press(port, asked, options.round_seconds, options.connections))
                 assert set(told.statuses) <= {200, 503} and not told.errors, told
                 if turn:
                     rates[name].append(round(told.statuses[200] / seconds, 1))
                     latencies[name] += told.milliseconds
-    ratios = [one / other for one, other in zip(rates["on"], rates["off"], strict=True)]
+    ratios = {
+        name: [round(one / other, 2) for one, other in zip(rates["on"], rates[name], strict=True)]
+        for name in list(WAYS)[1:]
+    }
     return {
         "part": "batching",
         "model": model.name,
@@ -369,8 +388,8 @@ def with_and_without(model: Path, texts: Sequence[str], options: argparse.Namesp
         "seconds_of_a_round": options.round_seconds,
         "requests_per_second": rates,
         "milliseconds": {name: percentiles(found) for name, found in latencies.items()},
-        "ratio": round(statistics.median(ratios), 2),
-        "ratios": [round(ratio, 2) for ratio in ratios],
+        "ratio": {name: round(statistics.median(each), 2) for name, each in ratios.items()},
+        "ratios": ratios,
     }
 
 
@@ -444,10 +463,17 @@ def tell(found: Sequence[dict[str, Any]]) -> None:
         show(f"{row['model']}, SIGTERM under load", 3, ["what", "kept open", "anew"], lines)
     else:
         lines = [
-            [name, f"{statistics.median(row['requests_per_second'][name]):,.0f}", str(row["milliseconds"][name])]
-            for name in ("on", "off")
+            [
+                name,
+                f"{statistics.median(row['requests_per_second'][name]):,.0f}",
+                f"{row['ratio'][name]} ({min(row['ratios'][name])} to {max(row['ratios'][name])})"
+                if name != "on"
+                else "",
+                str(row["milliseconds"][name]),
+            ]
+            for name in WAYS
         ]
-        show(f"{row['model']}: {row['ratio']} times with batching", 1, ["batching", "requests/s", "ms"], lines)
+        show(f"{row['model']}: batching", 1, ["batching", "requests/s", "on is so many times it", "ms"], lines)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ HEADERS = (
     (b"cache-control", b"no-cache"),  # a newer version must not meet the older one's page
 )
 
-_NUMBER = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_NUMBER = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 
 
 def route_of(path: str) -> str:
@@ -52,8 +52,8 @@ class Recorder:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         began, route = time.perf_counter(), route_of(scope["path"])
-        given = Headers(scope=scope).get("x-request-id", "")
-        number = given if given and _NUMBER.fullmatch(given) else f"{self.series}-{next(self.numbers)}"
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        number = given.decode() if _NUMBER.fullmatch(given) else f"{self.series}-{next(self.numbers)}"
         state = scope["state"] = {"number": number, "status": 0}
 
         async def note(message: Message) -> None:

@@ -24,8 +24,8 @@ from understill.serve.settings import Settings, name_of
 
 #: Seconds that connections have, once nobody else can connect, to bring a request that is on its way.
 LAST_CALL = 2.0
-#: Seconds for connections that are being made: several times the way there and back. One of whose packets was lost is
-#: sent again only after a second, and is cut off; to wait for those too would keep everybody's end waiting.
+#: Seconds for connections that are being made: longer than the way there and back. A packet that was lost is sent again
+#: only after a second, and its connection is cut off; to wait for that too would make every end as long.
 HANDSHAKE = 0.3
 MOMENT = 0.1
 #: Seconds that requests have to be answered after that; then the process ends without them.

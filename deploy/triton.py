@@ -1,9 +1,11 @@
 """Write the config.pbtxt with which Triton's ONNX Runtime backend serves an exported folder.
 
-    python3 deploy/triton.py runs/inbox/export/int8 > models/inbox/config.pbtxt
-    mkdir models/inbox/1 && cp runs/inbox/export/int8/model.onnx models/inbox/1/
+    mkdir -p models/inbox/1
+    cp runs/inbox/export/int8/model.onnx models/inbox/1/
+    .venv/bin/python deploy/triton.py runs/inbox/export/int8 > models/inbox/config.pbtxt
 
-Names, types and sizes are read from the graph itself. Whoever asks sends token ids, as docs/shipping.md tells.
+Any Python that has onnxruntime will do. Names, types and sizes are read from the graph itself; the model's name is left
+out, because Triton takes the folder's. Whoever asks sends token ids, as docs/shipping.md tells.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxruntime import InferenceSession
+try:
+    from onnxruntime import InferenceSession
+except ImportError:
+    sys.exit(f"{sys.executable} has no onnxruntime → run this with the Python that understill is installed for")
 
 TYPES = {"tensor(int64)": "TYPE_INT64", "tensor(float)": "TYPE_FP32"}
 
 
 def config_of(folder: Path) -> str:
-    """Return the config of a folder's graph, under the folder's name."""
+    """Return the config of a folder's graph."""
     session = InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     # 0: the first dimension is a dimension like others. Rows of one request are a batch already, padded by who asks.
-    head = f'name: "{folder.resolve().name}"\nbackend: "onnxruntime"\nmax_batch_size: 0\n'
+    head = 'backend: "onnxruntime"\nmax_batch_size: 0\n'
     return head + _part("input", session.get_inputs()) + _part("output", session.get_outputs())
 
 

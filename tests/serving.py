@@ -74,7 +74,12 @@ def serving(
     log = folder / f"server-{os.urandom(4).hex()}.log"
     with log.open("w", encoding="utf-8") as errors:
         process = subprocess.Popen(
-            list(map(str, command)), stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | environment
+            list(map(str, command)),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=os.environ | environment,
+            start_new_session=True,  # so that a test can send to all of its processes what a terminal would
         )
     try:
         assert process.stdout

@@ -12,6 +12,7 @@ import typer
 import typer.core
 
 from understill.errors import UserError
+from understill.serve.settings import Settings, read_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +43,8 @@ class Program(typer.core.TyperGroup):
             print(f"error: {place}{error.strerror} → make room, or write elsewhere", file=sys.stderr)
             raise SystemExit(2) from None
         except KeyboardInterrupt:
-            hint = "the same command goes on from the last checkpoint, or starts again if there is none yet"
-            print(f"\nstopped; {hint}", file=sys.stderr)
+            hint = "; the same command goes on from the last checkpoint, or starts again if there is none yet"
+            print(f"\nstopped{'' if ctx.invoked_subcommand == 'serve' else hint}", file=sys.stderr)
             raise SystemExit(130) from None
 
 
@@ -451,19 +452,25 @@ def serve(
     ] = None,
     host: Annotated[
         str, typer.Option(help="The address to listen on; 0.0.0.0 is all of this machine's.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, each with its own copy of the model.")] = 1,
+    ] = Settings.host,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = Settings.port,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes, each with its own copy of the model.")
+    ] = Settings.workers,
     batch: Annotated[
         int, typer.Option(min=1, help="The most rows that go through the model at once; 1 turns batching off.")
-    ] = 256,
+    ] = Settings.batch,
     wait: Annotated[
         float, typer.Option(min=0, help="Milliseconds that an idle model waits for more rows; none is best as a rule.")
-    ] = 0,
-    queue: Annotated[int, typer.Option(min=1, help="The most rows that may wait; then it is 503, ask again.")] = 2048,
-    max_rows: Annotated[int, typer.Option(min=1, help="The most rows in a request.")] = 512,
-    max_characters: Annotated[int, typer.Option(min=1, help="The most characters in a text.")] = 20_000,
-    max_bytes: Annotated[int, typer.Option(min=1, help="The most bytes in a request's body.")] = 4_194_304,
+    ] = Settings.wait,
+    queue: Annotated[
+        int, typer.Option(min=1, help="The most rows that may wait; then it is 503, ask again.")
+    ] = Settings.queue,
+    max_rows: Annotated[int, typer.Option(min=1, help="The most rows in a request.")] = Settings.max_rows,
+    max_characters: Annotated[
+        int, typer.Option(min=1, help="The most characters in a text.")
+    ] = Settings.max_characters,
+    max_bytes: Annotated[int, typer.Option(min=1, help="The most bytes in a request's body.")] = Settings.max_bytes,
     keys: Annotated[
         Path | None,
         typer.Option(help="A file of keys, one to a line, one of which has to be sent; or set UNDERSTILL_KEYS."),
@@ -471,21 +478,34 @@ def serve(
     cors: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ORIGIN", help="A site whose pages may ask, such as https://example.org; may be repeated."
+            metavar="SITE", help="A site whose pages may ask, such as https://example.org, or '*'; may be repeated."
         ),
     ] = None,
-    log: Annotated[str, typer.Option(help="all: a line for each request; errors: what was refused or failed.")] = "all",
+    log: Annotated[
+        str, typer.Option(help="all: a line for each request; errors: only for those refused or failed.")
+    ] = Settings.log,
     drain: Annotated[
         float, typer.Option(min=0, help="Seconds to go on taking requests after SIGTERM, while /readyz says no.")
-    ] = 1,
+    ] = Settings.drain,
 ) -> None:
     """Answer over HTTP: JSON for programs, and a page at / to try the model."""
-    from understill.serve.settings import Settings, read_keys
-
     settings = Settings(
-        model, teacher, host, port, workers, batch, wait, queue, max_rows, max_characters, max_bytes,
-        read_keys(keys), tuple(cors or ()), log, drain,
-    )  # fmt: skip
+        model=model,
+        teacher=teacher,
+        host=host,
+        port=port,
+        workers=workers,
+        batch=batch,
+        wait=wait,
+        queue=queue,
+        max_rows=max_rows,
+        max_characters=max_characters,
+        max_bytes=max_bytes,
+        keys=read_keys(keys),
+        cors=tuple(cors or ()),
+        log=log,
+        drain=drain,
+    )
     try:
         from understill.serve.starting import serve as start
     except ImportError as error:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +26,8 @@ from serving import Served, export_tiny, serving
 from understill.cli import main
 from understill.errors import UserError
 from understill.loading import load
+from understill.serve import starting
+from understill.serve.running import ending_signals, threads_of
 from understill.serve.settings import Settings, digest, name_of, read_keys
 
 
@@ -71,25 +78,207 @@ def test_sigterm_under_load_loses_no_request(exports: dict[str, Path], tmp_path:
         assert taken(server) == {200: told["200"]} and set(told) == {"200"}
 
 
-def test_while_it_drains_it_says_so_and_still_answers(exports: dict[str, Path], tmp_path: Path) -> None:
-    with serving(exports["student"], tmp_path, "--drain", 1.5) as server:
-        assert server.get("/readyz").status_code == 200
-        server.process.send_signal(signal.SIGTERM)
-        while (ready := server.get("/readyz")).status_code == 200:
-            time.sleep(0.02)
-        assert ready.status_code == 503 and ready.json() == {"status": "draining"}
-        assert server.get("/healthz").status_code == 200
-        answer = server.ask(texts="good")
-        assert answer.status_code == 200 and answer.headers["connection"] == "close"
-        assert server.process.wait(timeout=30) == 0
-        events = [line["event"] for line in server.lines()]
-        assert events[0] == "ready" and "draining" in events
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_while_it_drains_it_says_so_and_still_answers(
+    exports: dict[str, Path], tmp_path: Path, number: signal.Signals
+) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may have been started with nohup
+    try:
+        with serving(exports["student"], tmp_path, "--drain", 1.5) as server:
+            assert server.get("/readyz").status_code == 200
+            server.process.send_signal(number)
+            while (ready := server.get("/readyz")).status_code == 200:
+                time.sleep(0.02)
+            assert ready.status_code == 503 and ready.json() == {"status": "draining"}
+            assert server.get("/healthz").status_code == 200
+            answer = server.ask(texts="good")
+            assert answer.status_code == 200 and answer.headers["connection"] == "close"
+            assert server.process.wait(timeout=30) == 0
+            assert [line["event"] for line in server.lines() if line["event"] != "request"] == [
+                "ready", "draining", "ended",
+            ]  # fmt: skip
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
-def test_ctrl_c_ends_it_at_once(exports: dict[str, Path], tmp_path: Path) -> None:
-    with serving(exports["student"], tmp_path, "--drain", 1000) as server:
+def test_what_nohup_has_switched_off_ends_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert ending_signals() == (signal.SIGINT, signal.SIGTERM)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert ending_signals() == (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_ctrl_c_does_not_drain(exports: dict[str, Path], tmp_path: Path, processes: int) -> None:
+    with serving(exports["student"], tmp_path, "--workers", processes, "--drain", 1000) as server:
         assert server.ask(texts="good").status_code == 200
-        assert server.end(signal.SIGINT) == 0
+        os.killpg(server.process.pid, signal.SIGINT)  # as a terminal does
+        assert server.process.wait(timeout=60) == 0
+        lines = server.lines()
+        told = Counter(line["event"] for line in lines)
+        assert told["ready"] == told["ending"] == processes and "draining" not in told
+        assert lines[-1]["event"] == "ended" and "worker" not in lines[-1]
+        if processes > 1:
+            speaking = {line["worker"] for line in lines if line["event"] == "ended" and "worker" in line}
+            assert len(speaking) == 2 and speaking == {line["worker"] for line in lines if line["event"] == "ready"}
+
+
+#: A server for which a second signal is one however early, or however late, it comes.
+ECHO = """
+from understill.serve import running, starting
+running.ECHO = starting.ECHO = {seconds}
+from understill.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_second_signal_ends_it_at_once(exports: dict[str, Path], tmp_path: Path, processes: int) -> None:
+    options = ("--workers", processes, "--drain", 1000)
+    with serving(exports["student"], tmp_path, *options, program=ECHO.format(seconds=0)) as server:
+        found = workers(server)
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: any(line["event"] == "draining" for line in server.lines()))
+        assert server.end(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert server.lines()[-1]["event"] == "ended at once"
+        assert not any(Path(f"/proc/{each}").exists() for each in found)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_signal_that_comes_twice_at_once_is_one(exports: dict[str, Path], tmp_path: Path, processes: int) -> None:
+    options = ("--workers", processes, "--drain", 1.5)
+    with serving(exports["student"], tmp_path, *options, program=ECHO.format(seconds=1000)) as server:
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: any(line["event"] == "draining" for line in server.lines()))
+        time.sleep(0.7)
+        os.killpg(server.process.pid, signal.SIGTERM)  # workers get from outside what they know already, however late
+        assert server.process.wait(timeout=60) == 0
+        told = Counter(line["event"] for line in server.lines())
+        assert told["draining"] == processes and told["ended"] == (3 if processes == 2 else 1)
+
+
+# What comes while it ends ---------------------------------------------------------------------------------------------
+
+BODY = b'{"texts": "good"}'
+REQUEST = (
+    b"POST /v1/predict HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+    % (len(BODY), BODY)
+)
+#: A server that is asked by itself, in moments that nobody else could hit. What came of it is written to a file.
+ASKED = """
+import asyncio, json, socket, threading
+from pathlib import Path
+from understill.serve import running
+
+told = {{}}
+
+def tell(name, said):
+    told[name] = said
+    Path({file!r}).write_text(json.dumps(told))
+
+def ask(listening, name):
+    client = socket.create_connection(listening.getsockname(), timeout=60)
+    client.sendall({request!r})
+    threading.Thread(target=lambda: tell(name, client.recv(15).decode())).start()
+
+filter_of, waiting_of = running.let_nobody_begin, running.take_waiting
+{patch}
+from understill.cli import main
+main()
+"""
+#: Between the last turn of the loop and the closing.
+AT_THE_DOOR = """
+def begin(listening):
+    ask(listening, "before")
+    filter_of(listening)
+
+def take(listening):
+    found = waiting_of(listening)
+    try:
+        socket.create_connection(listening.getsockname(), timeout=0.3)
+    except OSError as error:
+        tell("after", type(error).__name__)
+    return found
+
+running.HANDSHAKE, running.let_nobody_begin, running.take_waiting = 0, begin, take
+"""
+#: A little after connections have been forbidden; it had been begun before.
+BEING_MADE = """
+def begin(listening):
+    asyncio.get_running_loop().call_later(running.HANDSHAKE / 3, ask, listening, "made")
+
+running.let_nobody_begin = begin
+"""
+
+
+def asked_at_the_end(model: Path, folder: Path, patch: str) -> dict[str, str]:
+    file = folder / "told.json"
+    program = ASKED.format(file=str(file), request=REQUEST, patch=patch)
+    with serving(model, folder, "--drain", 0, program=program) as server:
+        assert server.end(signal.SIGTERM) == 0
+    told: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    return told
+
+
+def test_at_the_door_who_was_there_is_taken_and_nobody_else_gets_through(
+    exports: dict[str, Path], tmp_path: Path
+) -> None:
+    told = asked_at_the_end(exports["student"], tmp_path, AT_THE_DOOR)
+    assert told == {"before": "HTTP/1.1 200 OK", "after": "TimeoutError"}
+
+
+def test_a_connection_that_is_being_made_when_it_ends_is_waited_for(exports: dict[str, Path], tmp_path: Path) -> None:
+    assert asked_at_the_end(exports["student"], tmp_path, BEING_MADE) == {"made": "HTTP/1.1 200 OK"}
+
+
+def test_who_asks_over_an_open_connection_when_nobody_listens_any_more_is_answered(
+    exports: dict[str, Path], tmp_path: Path
+) -> None:
+    long = ASKED.format(file="", request=b"", patch="running.LAST_CALL = 1000")
+    with serving(exports["student"], tmp_path, "--drain", 0, program=long) as server:
+        address = (server.client.base_url.host, server.client.base_url.port)
+        kept = http.client.HTTPConnection(*address, timeout=60)
+        for last in (False, True):
+            if last:
+                server.process.send_signal(signal.SIGTERM)
+                until(lambda: not listens(*address))
+            kept.request("POST", "/v1/predict", BODY, {"Content-Type": "application/json"})
+            answer = kept.getresponse()
+            assert answer.status == 200 and answer.read() and answer.will_close == last
+        assert server.process.wait(timeout=60) == 0
+
+
+def listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=0.2).close()
+    except ConnectionRefusedError:
+        return False
+    except TimeoutError:  # not any more, but not closed yet
+        return True
+    return True
+
+
+def test_who_asked_before_the_signal_is_answered_though_nobody_had_looked(
+    exports: dict[str, Path], tmp_path: Path
+) -> None:
+    with serving(exports["student"], tmp_path, "--drain", 0) as server:
+        address = (server.client.base_url.host, server.client.base_url.port)
+        server.process.send_signal(signal.SIGSTOP)
+        clients = [socket.create_connection(address, timeout=60) for _ in range(20)]
+        for client in clients:
+            client.sendall(REQUEST)
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGCONT)
+        for client in clients:
+            with client:
+                assert client.recv(15) == b"HTTP/1.1 200 OK"
+        assert server.process.wait(timeout=60) == 0
+
+
+# Several workers ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -103,10 +292,8 @@ def test_two_workers_share_an_address_and_count_together(
         assert 'understill_requests_total{route="/v1/predict",status="200"} 40.0' in server.get("/metrics").text
         first, second = workers(server)
         os.kill(first, number)
-        until = time.monotonic() + 30
-        while len(found := workers(server)) < 2 or first in found:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: len(workers(server)) == 2 and first not in workers(server))
+        found = workers(server)
         assert second in found
         assert httpx.post(f"{server.url}/v1/predict", json={"texts": "good"}).status_code == 200  # connects anew
         assert 'understill_requests_total{route="/v1/predict",status="200"} 41.0' in server.get("/metrics").text
@@ -124,10 +311,101 @@ def test_workers_do_not_outlive_their_supervisor(exports: dict[str, Path], tmp_p
     with serving(exports["student"], tmp_path, "--workers", 2, "--drain", 0) as server:
         found = workers(server)
         server.process.kill()
-        until = time.monotonic() + 30
-        while any(Path(f"/proc/{each}").exists() for each in found):
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: not any(Path(f"/proc/{each}").exists() for each in found))
+
+
+#: A server that does not wait long before it replaces a worker.
+HASTY = """
+from understill.serve import starting
+starting.PAUSE, starting.LONGEST = 0.05, 0.2
+from understill.cli import main
+main()
+"""
+
+
+def test_a_worker_that_cannot_be_replaced_leaves_the_other_alone_until_it_can(
+    exports: dict[str, Path], tmp_path: Path
+) -> None:
+    model, away = tmp_path / "model", tmp_path / "away"
+    shutil.copytree(exports["student"], model)
+    with serving(model, tmp_path, "--workers", 2, "--drain", 0, program=HASTY) as server:
+        first, second = workers(server)
+        model.rename(away)
+        os.kill(first, signal.SIGKILL)
+        until(lambda: failures(server) == 1)
+        assert httpx.post(f"{server.url}/v1/predict", json={"texts": "good"}).status_code == 200
+        # From now on the other one has no time. Who connects waits for a worker that has a model.
+        os.kill(second, signal.SIGSTOP)
+        with socket.create_connection((server.client.base_url.host, server.client.base_url.port)) as client:
+            client.sendall(REQUEST)
+            until(lambda: failures(server) > 2)
+            pauses = [line["seconds"] for line in server.lines() if line["event"].endswith("is replaced")]
+            assert pauses[:3] == [0.05, 0.1, 0.2]
+            content = slow_to_load(away)
+            away.rename(model)
+            hand_out = opened_by_somebody(model / "tokenizer.json")
+            client.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                client.recv(15)
+            hand_out(content)
+            client.settimeout(60)
+            assert client.recv(15) == b"HTTP/1.1 200 OK"
+        os.kill(second, signal.SIGCONT)
+        assert server.end(signal.SIGTERM) == 0
+
+
+def failures(server: Served) -> int:
+    return sum(line["event"] == "a worker cannot begin" for line in server.lines())
+
+
+def test_when_nobody_is_left_who_answers_and_nobody_can_begin_it_gives_up(
+    exports: dict[str, Path], tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(exports["student"], model)
+    with serving(model, tmp_path, "--workers", 2, program=HASTY) as server:
+        shutil.rmtree(model)
+        for each in workers(server):
+            os.kill(each, signal.SIGKILL)
+        assert server.process.wait(timeout=60) == 2
+        assert server.log.read_text(encoding="utf-8").endswith(f"error: {model}: no such model folder\n")
+
+
+def slow_to_load(model: Path) -> bytes:
+    """Make a model one that is being loaded until somebody hands out the content of its tokeniser."""
+    content = (model / "tokenizer.json").read_bytes()
+    (model / "tokenizer.json").unlink()
+    os.mkfifo(model / "tokenizer.json")
+    return content
+
+
+def opened_by_somebody(path: Path) -> Callable[[bytes], None]:
+    """Wait until somebody reads a pipe, and return what hands it out."""
+    found: list[int] = []
+
+    def opens() -> bool:
+        try:
+            found.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return False
+        return True
+
+    until(opens)
+    os.set_blocking(found[0], True)
+
+    def hand_out(content: bytes) -> None:
+        with os.fdopen(found[0], "wb") as file:
+            file.write(content)
+
+    return hand_out
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def workers(server: Served) -> list[int]:
@@ -135,6 +413,74 @@ def workers(server: Served) -> list[int]:
     children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
     lines = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
     return [child for child, line in lines.items() if b"spawn_main" in line]
+
+
+# While it starts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_signal_while_the_model_is_loaded_ends_it_and_nothing_is_said_to_be_ready(
+    exports: dict[str, Path], tmp_path: Path, processes: int
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(exports["student"], model)
+    slow_to_load(model)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "understill", "serve", model, "--workers", processes, "--port", port]
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def loads() -> bool:
+        try:
+            reply = httpx.get(f"http://127.0.0.1:{port}/readyz")
+        except httpx.ConnectError:
+            return False
+        assert reply.status_code == 503 and reply.json() == {"status": "loading"}
+        return True
+
+    try:
+        until(loads)
+        process.terminate()
+        out, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (0, "")
+    assert {json.loads(line)["event"] for line in errors.splitlines()} <= {"request", "ended"}
+
+
+#: A server that is told to end as soon as its first worker has been started.
+SHORT = """
+import os, signal
+from understill.serve import starting
+start = starting.Supervisor._start
+
+def start_and_end(self):
+    start(self)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+starting.Supervisor._start = start_and_end
+from understill.cli import main
+main()
+"""
+
+
+def test_a_signal_while_workers_are_started_ends_them_all(exports: dict[str, Path]) -> None:
+    command = [sys.executable, "-c", SHORT, "serve", str(exports["student"]), "--port", "0", "--workers", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert {json.loads(line)["event"] for line in done.stderr.splitlines()} == {"ended"}
+
+
+def test_ctrl_c_before_it_serves_says_no_more_than_that(
+    exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(starting, "serve", press)
+    with pytest.raises(SystemExit) as stop:
+        main(["serve", str(exports["student"])])
+    assert stop.value.code == 130 and capsys.readouterr() == ("", "\nstopped\n")
 
 
 # What cannot be started -----------------------------------------------------------------------------------------------
@@ -163,7 +509,8 @@ def test_what_cannot_be_started_is_one_sentence(
             (("--port", taken), f"127.0.0.1, port {taken}: Address already in use → choose another"),
             (("--queue", 5), "a queue of 5 rows never has room for a request of 512 → write --queue 512"),
             (("--keys", empty), "no key in it → write one to a line"),
-            (("--keys", tmp_path / "none"), "cannot be read"),
+            (("--keys", tmp_path / "none"), f"--keys {tmp_path / 'none'}: No such file or directory"),
+            (("--cors", "example.net"), '--cors "example.net": browsers name a site by scheme, host and port alone'),
             (("--log", "some"), '--log "some": write all or errors'),
             (("--host", "no.such.host.invalid"), "there is no such address"),
         ):
@@ -202,8 +549,10 @@ def test_a_model_is_named_after_its_folder_and_its_run() -> None:
 
 
 def test_keys_are_kept_as_digests_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "keys").write_text("one\n# two\n three \n", encoding="utf-8")
-    assert read_keys(tmp_path / "keys") == (digest("one"), digest("three"))
+    file = tmp_path / "keys"
+    for mark in ("", "\ufeff"):  # some editors begin a file with it
+        file.write_text(f"{mark}one\n# two\n three \n", encoding="utf-8")
+        assert read_keys(file) == (digest("one"), digest("three"))
     monkeypatch.delenv("UNDERSTILL_KEYS", raising=False)
     assert read_keys(None) == ()
     monkeypatch.setenv("UNDERSTILL_KEYS", "one  two\nthree")
@@ -211,3 +560,52 @@ def test_keys_are_kept_as_digests_alone(tmp_path: Path, monkeypatch: pytest.Monk
     assert "three" not in repr(Settings(Path("model"), keys=read_keys(None)))
     with pytest.raises(UserError, match="never has room"):
         Settings(Path("model"), queue=1)
+
+
+def test_keys_that_are_none_are_refused_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "keys"
+    for key in ("schlüssel", "a b", "\x7f", "ключ"):
+        file.write_text(f"fine\n\n{key}\n", encoding="utf-8")
+        with pytest.raises(UserError, match="line 3: a header could not carry this key → use letters") as refused:
+            read_keys(file)
+        assert key not in str(refused.value)
+    file.write_text("key\n", encoding="utf-16")
+    with pytest.raises(UserError, match="no text in UTF-8"):
+        read_keys(file)
+    monkeypatch.setenv("UNDERSTILL_KEYS", "fine schlüssel")
+    with pytest.raises(UserError, match="UNDERSTILL_KEYS, key 2: a header could not"):
+        read_keys(None)
+    for blank in ("", "  \n"):
+        monkeypatch.setenv("UNDERSTILL_KEYS", blank)
+        with pytest.raises(UserError, match="UNDERSTILL_KEYS: no key in it → write one into it, or unset it"):
+            read_keys(None)
+
+
+def test_a_site_is_named_as_browsers_name_it_or_refused() -> None:
+    for site in ("https://example.org", "http://localhost:3000", "http://[::1]:8080", "*", "app://local"):
+        assert Settings(Path("model"), cors=(site,)).cors == (site,)
+    for site, named in (
+        ("https://example.org/", "https://example.org"),
+        ("example.net", "https://example.net"),
+        ("HTTPS://Example.org/page?a", "https://example.org"),
+        ("https://example.org:443", "https://example.org"),
+        ("localhost:3000", "https://localhost:3000"),
+        (" http://a.b ", "http://a.b"),
+    ):
+        with pytest.raises(UserError, match=f"alone → write {re.escape(named)}$"):
+            Settings(Path("model"), cors=("https://fine.org", site))
+    for site in ("", "https://", "https://*.example.org", "a b", "https://user@host"):
+        with pytest.raises(UserError, match="no site → write scheme://host"):
+            Settings(Path("model"), cors=(site,))
+
+
+def test_the_cores_are_shared_where_a_system_tells_how_many_are_allowed_and_where_it_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
+    assert [threads_of(workers) for workers in (1, 2, 4, 9)] == [6, 3, 1, 1]
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert [threads_of(workers) for workers in (1, 3, 9)] == [8, 2, 1]
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert threads_of(1) == 1

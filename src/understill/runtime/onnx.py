@@ -42,6 +42,12 @@ def output_name(task: str) -> str:
     return f"logits_{task}"
 
 
+def cores() -> int:
+    """Count the cores that this process may use; not every system can tell them from those of the machine."""
+    allowed: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
 def is_export(folder: Path) -> bool:
     """Tell whether a folder is an ONNX export."""
     return (folder / GRAPH).is_file() and (folder / MANIFEST).is_file()
@@ -78,7 +84,7 @@ class OnnxModel(Answerer):
             split_special = bool(facts["split_special_tokens"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or cores()
         self.session = _open(onnxruntime, folder / GRAPH)
         self.asks = [each.name for each in self.session.get_inputs()]
         self.tokenizer = _tokenizer(Tokenizer, folder / TOKENIZER, split_special)

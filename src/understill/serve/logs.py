@@ -9,11 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-logger = logging.getLogger("understill.serve")
+events = logging.getLogger("understill.serve")
+requests = events.getChild("requests")  # of which there may be thousands a second
 
 
 class Lines(logging.Formatter):
-    """Writes a record as a line of JSON."""
+    """Writes a record as a line of JSON, with the worker's number where there are several."""
+
+    def __init__(self, worker: int | None) -> None:
+        super().__init__()
+        self.worker = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; of an exception only its kind and place, since its message may quote somebody's text."""
@@ -21,21 +26,22 @@ class Lines(logging.Formatter):
         if record.exc_info and record.exc_info[1]:
             facts = facts | _place_of(record.exc_info[1])
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {"time": time, "level": record.levelname.lower(), "event": record.getMessage().strip(), **facts}
-        return json.dumps(line)
+        line = {"time": time, "level": record.levelname.lower(), "event": record.getMessage().strip()}
+        return json.dumps(line | self.worker | facts)
 
 
-def set_up_logs(log: str) -> None:
+def set_up_logs(log: str, worker: int | None = None) -> None:
     """Send what this program and its libraries have to say to stderr, as lines of JSON."""
     handler = logging.StreamHandler()
-    handler.setFormatter(Lines())
+    handler.setFormatter(Lines(worker))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logger.setLevel(logging.INFO if log == "all" else logging.WARNING)
+    events.setLevel(logging.INFO)
+    requests.setLevel(logging.INFO if log == "all" else logging.WARNING)
 
 
 def tell(event: str, level: int = logging.INFO, /, **facts: Any) -> None:
     """Log an event with its facts."""
-    logger.log(level, event, extra={"facts": facts})
+    (requests if event == "request" else events).log(level, event, extra={"facts": facts})
 
 
 def tell_fault(event: str, error: BaseException, /, **facts: Any) -> None:

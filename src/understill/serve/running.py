@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
 
+from understill.runtime.onnx import cores
 from understill.serve.app import make_app
 from understill.serve.listening import BACKLOG, let_nobody_begin, take_waiting
 from understill.serve.logs import tell
@@ -20,13 +24,22 @@ from understill.serve.settings import Settings, name_of
 
 #: Seconds that connections have, once nobody else can connect, to bring a request that is on its way.
 LAST_CALL = 2.0
-#: Seconds in which a connection that is being made is made, or else has never been begun.
+#: Seconds for connections that are being made: longer than the way there and back. A packet that was lost is sent again
+#: only after a second, and its connection is cut off; to wait for that too would make every end as long.
 HANDSHAKE = 0.3
 MOMENT = 0.1
 #: Seconds that requests have to be answered after that; then the process ends without them.
 PATIENCE = 30
 #: Longer than the minute after which proxies drop a connection, so that they do, and not the server under their hands.
 KEEP_ALIVE = 75
+#: Seconds in which a second signal is the first once more: what starts programs may pass on what they have got already.
+ECHO = 0.5
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that end a server; whoever started it with nohup does not want SIGHUP among them."""
+    always = (signal.SIGINT, signal.SIGTERM)
+    return always if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*always, signal.SIGHUP)
 
 
 class Server(uvicorn.Server):
@@ -37,12 +50,14 @@ class Server(uvicorn.Server):
         settings: Settings,
         ready: Callable[[], None],
         *,
-        signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM),
+        signals: tuple[signal.Signals, ...],
         late: bool = False,
     ) -> None:
         self.service = Service(settings, Measures())
         self.ready, self.signals = ready, signals
         self.late = late  # the first connection is taken when the model is there, and not before
+        self.told = math.inf  # when it was told to stop
+        self.drains = True
         self.failure: Exception | None = None
         config = uvicorn.Config(
             make_app(self.service),
@@ -63,13 +78,39 @@ class Server(uvicorn.Server):
         super().run(sockets)
         if self.failure:
             raise self.failure
+        tell("ended")
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take signals in turn with all else; uvicorn would raise them again afterwards, and spoil the exit code."""
+        for each in self.signals:
+            asyncio.get_running_loop().add_signal_handler(each, self.take, each)
+        yield
+
+    def take(self, number: int) -> None:
+        """Begin to end; at the second signal, end at once."""
+        if time.monotonic() - self.told > ECHO:
+            tell("ended at once", logging.WARNING, signal=signal.Signals(number).name)
+            os._exit(128 + number)
+        self.stop(number)
+
+    def stop(self, number: int) -> None:
+        """Begin to end, unless that has been begun."""
+        if self.should_exit:
+            return
+        if self.service.status == "loading":  # nothing can be lost yet
+            tell("ended")
+            os._exit(0)  # a thread that loads a model cannot be stopped, and would be waited for
+        self.should_exit, self.told = True, time.monotonic()
+        self.drains = number != signal.SIGINT  # who presses Ctrl+C has no proxy that has to be told
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen while the model is being loaded, so that probes learn of it."""
         self.loading = asyncio.create_task(self._load())
         if self.late:
             await self.loading
-        await super().startup(sockets)
+        if not self.failure:
+            await super().startup(sockets)
 
     async def _load(self) -> None:
         try:
@@ -85,14 +126,13 @@ class Server(uvicorn.Server):
         """End in such an order that no request is lost: turn clients away, stop listening, answer, close."""
         self.service.status = "draining"
         if not self.failure:
-            tell("draining")
-            if signal.SIGINT not in self._captured_signals:  # who presses Ctrl+C has no proxy that has to be told
+            tell("draining" if self.drains else "ending")
+            if self.drains:
                 await self._wait(self.service.settings.drain)
             await self._stop_listening(sockets or [])
             await self._wait(LAST_CALL, until_empty=True)
         await super().shutdown(sockets)
-        if not self.force_exit:
-            await asyncio.to_thread(self.service.close)
+        await asyncio.to_thread(self.service.close)
 
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:
         """Let nobody begin a connection, take those that are there, and only then close the door."""
@@ -115,7 +155,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         now = seen = loop.time()
         end = now + seconds
-        while now < end and not self.force_exit and not (until_empty and now - seen > MOMENT):
+        while now < end and not (until_empty and now - seen > MOMENT):
             await asyncio.sleep(MOMENT / 5)
             now = loop.time()
             # A connection that is just being made is not among them yet; hence the moment.
@@ -126,17 +166,7 @@ class Server(uvicorn.Server):
         kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         return kind(config=self.config, server_state=state, app_state=self.lifespan.state)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal; uvicorn would raise it once more afterwards, and the exit code would speak of failure."""
-        before = {each: signal.signal(each, self.handle_exit) for each in self.signals}
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
-
 
 def threads_of(workers: int) -> int:
     """Share the cores among workers."""
-    return max(1, len(os.sched_getaffinity(0)) // workers)
+    return max(1, cores() // workers)

@@ -390,9 +390,7 @@ def predict(
         raise UserError("--columns takes one text column, or two with a comma between them")
     with terminal.counter(f"predicting {file}") as progress:
         done = predict_file(predictor, file, out, task, named, progress)
-    terminal.say(f"{done.rows:,} rows answered for {', '.join(done.tasks)}: {out}")
-    if done.unanswered:
-        terminal.say(f"{done.unanswered:,} rows had no text or could not be read; their answers are empty")
+    terminal.show_predicted(done, out)
 
 
 @app.command(

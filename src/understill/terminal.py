@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from understill.bench.measure import Bench
     from understill.data.load import LoadedTask
     from understill.estimate import Estimate
+    from understill.evaluate.stream import Predicted
     from understill.models.assets import AssetStatus
     from understill.pipeline import Compared, Comparison, Exported, Kept, Run, Study, Submission, Waste
     from understill.runtime.answers import Answer
@@ -44,6 +45,10 @@ err = Console(stderr=True, **_PLAIN)
 def say(text: str) -> None:
     """Print a line."""
     out.print(text)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def duration(seconds: float) -> str:
@@ -432,6 +437,18 @@ def show_counts(counts: Sequence[Any]) -> None:
         shown = "–" if official is None else f"{official:,}"
         table.add_row(task, split, "–" if found is None else f"{found:,}", shown, same)
     out.print(table)
+
+
+def show_predicted(done: Predicted, path: Path) -> None:
+    """Show how many rows of a file were answered, and which were not."""
+    of = f"{done.answered:,} of " if done.unanswered else ""
+    say(f"{of}{_number(done.rows, 'row')} answered for {', '.join(done.tasks)}: {path}")
+    if done.unanswered:
+        say(f"{_number(done.unanswered, 'row')} without an answer of every task, cells kept:")
+        for fault in done.faults:
+            say(f"  {fault}")
+        if rest := done.unanswered - len(done.faults):
+            say(f"  … and {rest:,} more")
 
 
 def show_answers(texts: Sequence[str], second: Sequence[str] | None, answers: Mapping[str, Sequence[Answer]]) -> None:

@@ -39,7 +39,10 @@ class BadFile(UserError):
 
 
 class Row(NamedTuple):
-    """One row: its line (its row in Parquet), the values asked for, and what is wrong with it, if anything."""
+    """One row: its line (its row in Parquet), the values asked for, and what is wrong with it, if anything.
+
+    The values of a row with a fault are the cells that were found.
+    """
 
     number: int
     values: tuple[Any, ...]
@@ -129,7 +132,7 @@ def columns_of(file: File) -> tuple[str, ...]:
         if file.format == "jsonl":
             first = [row for _, row, _ in _json_lines(file, stream, JSON_LOOKAHEAD) if row is not None]
             return tuple(dict.fromkeys(key for row in first for key in row))
-        return _header(file, _Lines(file, stream))
+        return _header(file, _Lines(file, stream))[0]
 
 
 # Which columns ------------------------------------------------------------------------------------------------------
@@ -141,7 +144,7 @@ def _positions(file: File, there: Sequence[str], columns: Sequence[str], optiona
     for name in columns:
         if name not in there and name not in optional:
             if len(there) == 1 and any(sign in there[0] for sign in ",;\t|"):
-                fix = "put commas between the columns of a .csv, tabs between those of a .tsv"
+                fix = "put commas or semicolons between the columns of a .csv, tabs between those of a .tsv"
                 raise BadFile(str(file.path), f'the whole header is one column, "{there[0][:100]}"', fix)
             shown = ", ".join(there[:30]) + (", …" if len(there) > 30 else "")
             close = nearest(name, there)
@@ -189,6 +192,20 @@ def _short(error: Exception) -> str:
     return lines[0].rstrip(". ") if lines else type(error).__name__
 
 
+def refuse_other_encodings(file: File) -> None:
+    """Refuse a text file that is not UTF-8, with its first line that is not."""
+    if file.format == "parquet":
+        return
+    with _open(file) as stream:
+        try:
+            for number, line in enumerate(stream, 1):
+                line.decode()
+        except OSError:
+            raise _damaged(file) from None
+        except UnicodeDecodeError:
+            raise BadFile(file.place(number), "the text is not UTF-8", "save the file as UTF-8") from None
+
+
 # CSV and TSV --------------------------------------------------------------------------------------------------------
 
 
@@ -223,15 +240,20 @@ class _Lines:
         return self.row[0]
 
 
-def _header(file: File, lines: _Lines) -> tuple[str, ...]:
-    reader = csv.reader(lines, delimiter=DELIMITERS[file.format], strict=True)
+def _header(file: File, lines: _Lines) -> tuple[tuple[str, ...], str]:
+    """Return the names of the columns, and what separates them: in a .csv a comma, or else a semicolon."""
+    delimiter = DELIMITERS[file.format]
     try:
-        header = next((row for row in reader if row), None)
+        header = next((row for row in csv.reader(lines, delimiter=delimiter, strict=True) if row), None)
+        if header and len(header) == 1 and delimiter == "," and ";" in header[0]:
+            # Where commas are for decimals, spreadsheets separate cells by semicolons.
+            delimiter = ";"
+            header = next(row for row in csv.reader(lines.row, delimiter=delimiter, strict=True) if row)
     except csv.Error as error:
         raise BadFile(str(file.path), f"the header cannot be read: {_short(error)}") from None
     if header is None:
         raise BadFile(str(file.path), "the file is empty", "give a file with data, or leave this one out")
-    return tuple(readable(name).strip() for name in header)
+    return tuple(readable(name).strip() for name in header), delimiter
 
 
 def _delimited(file: File, columns: Sequence[str], optional: Collection[str]) -> Iterator[Row]:
@@ -239,9 +261,9 @@ def _delimited(file: File, columns: Sequence[str], optional: Collection[str]) ->
         csv.field_size_limit(LONGEST_FIELD)
     with _open(file) as stream:
         lines = _Lines(file, stream)
-        there = _header(file, lines)
+        there, delimiter = _header(file, lines)
         places = _positions(file, there, columns, optional)
-        reader = csv.reader(lines, delimiter=DELIMITERS[file.format], strict=True)
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
         while True:
             start = lines.number + 1
             lines.row.clear()

@@ -395,7 +395,10 @@ def test_predict_says_which_rows_had_no_answer(at: Desk, tmp_path: Path) -> None
     arguments = ("--file", tmp_path / "in.csv", "--out", tmp_path / "out.jsonl", "--columns", "body")
     told = done("predict", "runs/my-tasks", *arguments)
     assert "1 of 2 rows answered for tickets, films" in told.out
-    assert f'1 row without an answer of every task, cells kept:\n  {tmp_path}/in.csv:3: no text in column "body"' in told.out
+    assert (
+        f'1 row without an answer of every task, cells kept:\n  {tmp_path}/in.csv:3: no text in column "body"'
+        in told.out
+    )
     assert read_answers(tmp_path / "out.jsonl")[1]["films_predicted"] is None
 
 

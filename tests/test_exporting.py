@@ -115,9 +115,11 @@ def test_the_card_tells_data_method_scores_size_speed_and_limits(
     assert set(scores) == {"mood/dev", "follows/dev", "similar/dev", "answer/dev"}
     for place, (value, low, high) in scores.items():
         assert low <= value <= high, place
-    after = {each.place: each.after for each in made.rounded}
+    after = {each.place: each.after for each in reversed(made.rounded)}  # the first metric of each
+    for each in made.rounded:
+        assert f"| {each.place} | {each.metric} | {each.before:.4f} | {each.after:.4f} |" in card
     assert {place: value for place, (value, _, _) in scores.items()} == pytest.approx(after, abs=1e-4)
-    assert "MB on disk" in card and "texts beside it" in card and "train 64" in card
+    assert "MB on disk" in card and "rounding may turn one into the other" in card and "train 64" in card
 
 
 def load_scores(card: str) -> dict[str, tuple[float, float, float]]:
@@ -139,8 +141,11 @@ def test_int8_is_smaller_and_its_scores_before_are_those_of_evaluate(
     sizes = [(tmp_path / name / "model.onnx").stat().st_size for name in ("int8", "onnx")]
     assert sizes[0] < sizes[1]
     scores, tasks = pipeline.evaluate(pipeline.find_model(run), recipe)
+    assert [(each.place, each.metric) for each in made.rounded] == [
+        (place, metric) for place in scores for metric in tasks[place.split("/")[0]].metrics
+    ]
     for each in made.rounded:
-        assert each.before == pytest.approx(scores[each.place][tasks[each.place.split("/")[0]].metrics[0]])
+        assert each.before == pytest.approx(scores[each.place][each.metric])
     export, model = load(tmp_path / "int8"), load(run)
     apart = [each.logits(TEXTS, None, each.choose(["mood"], False))["mood"].logits for each in (export, model)]
     assert 0 < np.abs(apart[0] - apart[1]).max() < 0.5
@@ -164,6 +169,47 @@ def test_a_loss_above_the_limit_is_refused_and_nothing_is_left(
     monkeypatch.setattr(exporting.Shipment, "_ask", worse)
     said = refused(run_folder[0], "int8", tmp_path / "int8", capsys)
     assert "int8 loses more than 1 points" in said and "--limit" in said
+
+
+def test_a_loss_by_a_later_metric_is_refused_too(
+    run_folder: tuple[Path, Recipe],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = exporting.score
+
+    def later(task: Any, *given: Any) -> dict[str, float]:
+        found = real(task, *given)
+        asked.append(task.name)
+        if asked.count(task.name) == 2:  # of the rounded model
+            found[list(found)[-1]] -= 0.5
+        return found
+
+    asked: list[str] = []
+    monkeypatch.setattr(exporting, "score", later)
+    tasks = [task for task in load(run_folder[0]).tasks if len(task.metrics) > 1]
+    said = refused(run_folder[0], "int8", tmp_path / "int8", capsys)
+    assert tasks and all(f"{task.name}/dev {task.metrics[-1]}" in said for task in tasks)
+
+
+def test_a_rounded_model_whose_answers_are_no_numbers_is_refused(
+    run_folder: tuple[Path, Recipe],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = exporting.OnnxModel.logits
+
+    def broken(self: Any, *given: Any) -> dict[str, Predictions]:
+        found = real(self, *given)
+        factor = np.float32(np.nan if self.weights == "int8" else 1)
+        return {name: Predictions(each.task, each.logits * factor) for name, each in found.items()}
+
+    monkeypatch.setattr(exporting.OnnxModel, "logits", broken)
+    assert "rows of mood/dev with what is no number → write --to onnx" in refused(
+        run_folder[0], "int8", tmp_path / "int8", capsys
+    )
 
 
 def test_an_export_that_says_something_else_is_refused_and_nothing_is_left(

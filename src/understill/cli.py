@@ -415,7 +415,7 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="The folder to write; export/FORM in the run folder if not given.")
     ] = None,
-    limit: Annotated[float, typer.Option(min=0, help="The points out of 100 that int8 may lose on a dev set.")] = 1.0,
+    limit: Annotated[float, typer.Option(min=0, help="The points out of 100 that int8 may lose by any metric.")] = 1.0,
     recipe: Annotated[
         Path | None, typer.Option(help="Whose dev rows to check with; the model's own recipe if not given.")
     ] = None,

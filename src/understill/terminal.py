@@ -298,15 +298,18 @@ def _table(title: str, *columns: str) -> Table:
 def show_export(made: Exported) -> None:
     """Show how far an export is from its model, and where it is."""
     table = _table("the export against the model", "dev set")
-    costs = {each.place: each for each in made.rounded}
-    for column in ("rows", "largest difference", "labels changed", *(("before", "after") if costs else ())):
+    for column in ("rows", "largest difference", "labels changed"):
         table.add_column(column, justify="right")
+    for column in ("metric", "before", "after") if made.rounded else ():
+        table.add_column(column, justify="left" if column == "metric" else "right")
     for each in made.parity:
-        row = [each.place, f"{each.rows:,}", f"{each.worst:.1e}", f"{each.changed:,}"]
-        if costs:
-            cost = costs.get(each.place)
-            row += [_score(cost.metric, cost.before), _score(cost.metric, cost.after)] if cost else ["–", "–"]
-        table.add_row(*row)
+        cells = (each.place, f"{each.rows:,}", f"{each.worst:.1e}", f"{each.changed:,}")
+        costs = [cost for cost in made.rounded if cost.place == each.place]
+        if not costs:  # nothing was rounded, or no row has gold
+            table.add_row(*cells)
+        for cost in costs:
+            table.add_row(*cells, cost.metric, *(_score(cost.metric, value) for value in (cost.before, cost.after)))
+            cells = ("",) * 4
     out.print(table)
     for part in made.parts:
         say(f"wrote {part}")

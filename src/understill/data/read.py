@@ -197,8 +197,10 @@ def refuse_other_encodings(file: File) -> None:
     if file.format == "parquet":
         return
     with _open(file) as stream:
+        number = 0
         try:
-            for number, line in enumerate(stream, 1):
+            for line in stream:
+                number += 1
                 line.decode()
         except OSError:
             raise _damaged(file) from None

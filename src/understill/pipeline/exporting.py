@@ -33,7 +33,7 @@ from understill.ship import huggingface
 from understill.ship.card import Card, DevScore, as_markdown
 from understill.ship.int8 import Rounded, refuse_loss, round_weights
 from understill.ship.onnx import need_libraries, write_onnx
-from understill.ship.parity import ROWS, Parity, compare, refuse_difference
+from understill.ship.parity import ROWS, Parity, compare, refuse_difference, refuse_no_numbers
 from understill.tasks import Task
 
 #: What a model can be exported to.
@@ -90,7 +90,7 @@ def export(
 ) -> Exported:
     """Export a model; the folder appears when all of it is written and says what the model says.
 
-    `limit` is what int8 may lose on a dev set, in points.
+    `limit` is what int8 may lose by any metric of a dev set, in points.
     """
     source = find_model(path)
     target = _target(path, to, out)
@@ -207,7 +207,7 @@ class Shipment:
             round_weights(place)
             opened = OnnxModel(place)
             after = {each.place: self._ask(opened, "int8", each) for each in sets}
-            rounded = [found for each in sets if (found := _rounded(each, before[each.place], after[each.place]))]
+            rounded = [found for each in sets for found in _rounded(each, before[each.place], after[each.place])]
             refuse_loss(rounded, self.limit)
             parity = [compare(each.place, before[each.place], after[each.place]) for each in sets]
             before = after
@@ -224,7 +224,9 @@ class Shipment:
             pairs = None if rows.pairs is None else rows.pairs[span]
             parts.append(model.logits(rows.texts[span], pairs, [task])[task.name].logits)
         self.watch(Asking(who, rows.place, total, total))
-        return Predictions(rows.task, np.concatenate(parts))
+        said = Predictions(rows.task, np.concatenate(parts))
+        refuse_no_numbers(who, rows.place, said)
+        return said
 
     def _check(self, export: Answerer, rows: DevSet, before: Predictions) -> Parity:
         task = self._head(rows)
@@ -288,11 +290,10 @@ def _dev_score(rows: DevSet, said: Predictions) -> DevScore | None:
     return DevScore(rows.place, len(rows.texts), metric, measured[metric], interval.low, interval.high)
 
 
-def _rounded(rows: DevSet, before: Predictions, after: Predictions) -> Rounded | None:
-    """Return a dev set's score before and after rounding; None where nothing can be scored."""
+def _rounded(rows: DevSet, before: Predictions, after: Predictions) -> list[Rounded]:
+    """Return a dev set's metrics before and after rounding; none where nothing can be scored."""
     one, other = (score(rows.task, rows.gold, each.values, rows.groups) for each in (before, after))
-    metric = rows.task.metrics[0]
-    return Rounded(rows.place, metric, one[metric], other[metric]) if one else None
+    return [Rounded(rows.place, metric, value, other[metric]) for metric, value in one.items()]
 
 
 def _count(folder: ModelFolder, tasks: Sequence[Task]) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+from contextlib import contextmanager
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +16,7 @@ import typer.core
 from understill.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from understill.recipe import Recipe
 
@@ -73,6 +75,20 @@ Tasks = Annotated[
 def _examples(*lines: str) -> str:
     """Lay out the examples at the end of a verb's help."""
     return "\n\n".join(["[bold]Examples[/bold]", *(f"  [cyan]{line}[/cyan]" for line in lines)])
+
+
+@contextmanager
+def _tidy() -> Iterator[None]:
+    """Let SIGTERM end the block like an exception, so that what is half written is removed."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _load(recipe: Path, sets: list[str] | None) -> Recipe:
@@ -388,7 +404,7 @@ def predict(
     named = [name.strip() for name in columns.split(",")] if columns else None
     if named and len(named) > 2:
         raise UserError("--columns takes one text column, or two with a comma between them")
-    with terminal.counter(f"predicting {file}") as progress:
+    with _tidy(), terminal.counter(f"predicting {file}") as progress:
         done = predict_file(predictor, file, out, task, named, progress)
     terminal.show_predicted(done, out)
 
@@ -422,13 +438,15 @@ def export(
     sets: Sets = None,
 ) -> None:
     """Write a model as a folder that other programs run, checked against the model on dev rows, with a model card."""
-    from understill import pipeline, terminal
+    from understill.ship.forms import take_order
 
-    folder = pipeline.find_model(model)
+    folder = take_order(model, to, tuple(task or ()), out).source
     if recipe is None and not (folder / "recipe.yaml").exists():
         raise UserError(f"{folder}: no recipe.yaml here; say whose dev rows to check with by --recipe")
     loaded = _load(recipe or folder / "recipe.yaml", sets)
-    with terminal.Progress() as watch:
+    from understill import pipeline, terminal
+
+    with _tidy(), terminal.Progress() as watch:
         made = pipeline.export(model, loaded, to, tasks=tuple(task or ()), out=out, limit=limit, watch=watch)
     terminal.show_export(made)
 

@@ -37,7 +37,8 @@ def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> A
             raise UserError(f"{folder} holds several classifiers → load one: {', '.join(map(str, classifiers))}")
         return ClassifierModel(classifiers[0], place)
     from understill.evaluate.predictor import Predictor
-    from understill.models.folder import find_model, load_model
+    from understill.models.folder import load_model
+    from understill.models.manifest import find_model
 
     return Predictor(load_model(find_model(folder)), place)
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from glob import escape
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from understill.data.encode import all_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
-from understill.disk import sync, sync_folder, write_bytes
+from understill.disk import sweep, sync, sync_folder, write_bytes
 from understill.errors import UserError
 from understill.evaluate.agreement import interval_of
 from understill.evaluate.clock import Text
@@ -23,7 +24,7 @@ from understill.evaluate.efficiency import time_answers
 from understill.evaluate.metrics import score
 from understill.evaluate.predictor import Predictor
 from understill.events import Asking, Watch, silent
-from understill.models.folder import MANIFEST, ModelFolder, find_model, load_model
+from understill.models.folder import ModelFolder, load_model
 from understill.models.words import WordEncoder
 from understill.pipeline.planning import as_trained, read_labelled
 from understill.recipe import Recipe
@@ -31,13 +32,12 @@ from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.onnx import OnnxModel
 from understill.ship import huggingface
 from understill.ship.card import Card, DevScore, as_markdown
+from understill.ship.forms import refuse_there, take_order
 from understill.ship.int8 import Rounded, refuse_loss, round_weights
-from understill.ship.onnx import need_libraries, write_onnx
+from understill.ship.onnx import write_onnx
 from understill.ship.parity import ROWS, Parity, compare, refuse_difference, refuse_no_numbers
 from understill.tasks import Task
 
-#: What a model can be exported to.
-FORMS = ("huggingface", "onnx", "int8")
 #: How a model was made; it goes along.
 RECIPE = "recipe.yaml"
 #: Rows that a model answers between two words about progress.
@@ -92,50 +92,28 @@ def export(
 
     `limit` is what int8 may lose by any metric of a dev set, in points.
     """
-    source = find_model(path)
-    target = _target(path, to, out)
-    if to != "huggingface":
-        need_libraries()
-    folder = load_model(source)
-    predictor = Predictor(folder)
-    chosen = predictor.choose(tasks, None)
-    if to == "huggingface":
-        huggingface.refuse_others(folder, chosen)
-    if not (source / RECIPE).is_file():
-        raise UserError(f"{source}: {RECIPE} is missing, which goes with an export → copy the whole folder again")
-    loaded = _loaded(folder, recipe, chosen, watch)
-    building = _begin(target)
+    order = take_order(path, to, tasks, out)
+    if not (order.source / RECIPE).is_file():
+        raise UserError(f"{order.source}: {RECIPE} is missing, which goes with an export → copy the whole folder again")
+    folder = load_model(order.source)
+    loaded = _loaded(recipe, order.tasks, watch)
+    building = _begin(order.target)
     try:
-        shipment = Shipment(source.name, predictor, recipe, loaded, to, limit, watch)
-        groups = [[task] for task in chosen] if to == "huggingface" else [chosen]
-        places = [building / task.name for task in chosen] if to == "huggingface" else [building]
-        for place, own in zip(places, groups, strict=True):
-            shipment.make(place, own)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        building.rename(target)
-        sync(target.parent)
+        shipment = Shipment(order.source.name, Predictor(folder), recipe, loaded, to, limit, watch)
+        for part, own in order.parts.items():
+            shipment.make(building / part, own)
+        _put(building, order.target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    parts = tuple(target / place.relative_to(building) for place in places)
-    pair = all(task.pair for task in groups[0])
-    return Exported(target, parts, pair, tuple(shipment.parity), tuple(shipment.rounded))
-
-
-def _target(path: Path, to: str, out: Path | None) -> Path:
-    """Return the folder to write, when it is not there yet."""
-    if to not in FORMS:
-        raise UserError(f'--to "{to}": write {", ".join(FORMS[:-1])} or {FORMS[-1]}')
-    if out is None and (path / MANIFEST).exists():
-        raise UserError(f"{path} is a model folder, which stays as it is → say where to write with --out")
-    target = out or path / "export" / to
-    if target.exists():
-        raise UserError(f"{target} is there already → choose another folder with --out, or remove it")
-    return target
+    parts = tuple(order.target / part for part in order.parts)
+    pair = all(task.pair for task in next(iter(order.parts.values())))
+    return Exported(order.target, parts, pair, tuple(shipment.parity), tuple(shipment.rounded))
 
 
 def _begin(target: Path) -> Path:
-    """Make the folder that an export lies in until it is whole."""
-    building = target.with_name(f".{target.name}.{os.getpid()}")
+    """Make the folder that an export lies in until it is whole; those of exports that were killed go."""
+    sweep(target.parent, f".{escape(target.name)}.*.part")
+    building = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         building.mkdir(parents=True)
     except OSError as error:
@@ -144,7 +122,17 @@ def _begin(target: Path) -> Path:
     return building
 
 
-def _loaded(folder: ModelFolder, recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[LoadedTask]:
+def _put(building: Path, target: Path) -> None:
+    """Move an export into place, which may have been taken meanwhile."""
+    try:
+        building.rename(target)
+    except OSError:
+        refuse_there(target)
+        raise
+    sync(target.parent)
+
+
+def _loaded(recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[LoadedTask]:
     """Read the data that a model is checked with: all sets that its heads answer."""
     own = {task.name: task for task in chosen}
     found = read_labelled(recipe, watch).values()

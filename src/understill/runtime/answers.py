@@ -51,6 +51,22 @@ class Answer:
     score: float | None = None
 
 
+def choose(tasks: Sequence[Task], names: Sequence[str] | None, pair: bool | None) -> list[Task]:
+    """Return the named ones of a model's tasks, or all that read so many texts; `pair` None means either."""
+    if isinstance(names, str):
+        raise UserError(f'tasks is a list of names; write ["{names}"]')
+    if not names:
+        return [task for task in tasks if pair is None or task.pair == pair]
+    known = {task.name: task for task in tasks}
+    for name in names:
+        if name not in known:
+            raise UserError(f'the model has no task "{name}"; {nearest(name, known)}')
+        if pair is not None and known[name].pair != pair:
+            needs = "two texts" if known[name].pair else "one text"
+            raise UserError(f"task {name} reads {needs}")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
 class Answerer(ABC):
     """A loaded model, ready to answer."""
 
@@ -64,18 +80,7 @@ class Answerer(ABC):
 
     def choose(self, names: Sequence[str] | None, pair: bool | None) -> list[Task]:
         """Return the named tasks, or all that read so many texts; `pair` None means either."""
-        if isinstance(names, str):
-            raise UserError(f'tasks is a list of names; write ["{names}"]')
-        if not names:
-            return [task for task in self.tasks if pair is None or task.pair == pair]
-        known = {task.name: task for task in self.tasks}
-        for name in names:
-            if name not in known:
-                raise UserError(f'the model has no task "{name}"; {nearest(name, known)}')
-            if pair is not None and known[name].pair != pair:
-                needs = "two texts" if known[name].pair else "one text"
-                raise UserError(f"task {name} reads {needs}")
-        return [known[name] for name in dict.fromkeys(names)]
+        return choose(self.tasks, names, pair)
 
     def tasks_for(
         self, texts: Sequence[str], pairs: Sequence[str] | None, names: Sequence[str] | None = None

@@ -43,8 +43,12 @@ def output_name(task: str) -> str:
 
 
 def is_export(folder: Path) -> bool:
-    """Tell whether a folder is an ONNX export."""
-    return (folder / GRAPH).is_file() and (folder / MANIFEST).is_file()
+    """Tell whether a folder is an ONNX export, as its manifest says; its graph may be missing."""
+    try:
+        facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return (folder / MANIFEST).is_file() and (folder / GRAPH).is_file()
+    return isinstance(facts, dict) and "truncation_side" in facts
 
 
 class Tokens(NamedTuple):
@@ -78,6 +82,11 @@ class OnnxModel(Answerer):
             split_special = bool(facts["split_special_tokens"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None
+        for name in (GRAPH, TOKENIZER):
+            if not (folder / name).is_file():
+                raise UserError(f"{folder}: {name} is missing → copy the whole folder again")
+        if threads is not None and threads < 1:
+            raise UserError(f"threads={threads}: a model needs at least one → write 1 or more, or leave it out")
         self.threads = threads or len(os.sched_getaffinity(0))
         self.session = _open(onnxruntime, folder / GRAPH)
         self.asks = [each.name for each in self.session.get_inputs()]

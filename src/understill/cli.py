@@ -31,6 +31,13 @@ class Program(typer.core.TyperGroup):
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from None
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] == "understill":
+                raise
+            logging.getLogger(__name__).info("where it happened", exc_info=True)
+            what = f"understill {ctx.invoked_subcommand} needs {error.name}, which is not installed"
+            print(f"error: {what} → pip install understill, with all that it requires", file=sys.stderr)
+            raise SystemExit(2) from None
         except (PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
             # A place the user named that cannot be used so; whoever wants the way there asks with -v.
             logging.getLogger(__name__).info("where it happened", exc_info=True)

@@ -24,7 +24,7 @@ def test_label_names_stay_text_in_one_line() -> None:
         parameters=1,
         latency=Latency(0.1, 0.1, 0.1),
         rate=Interval(1.0, 1.0, 1.0),
-        machine="2 CPU cores",
+        timed="for mood",
     )
     (row,) = [line for line in as_markdown(card).splitlines() if line.startswith("| mood |")]
     assert r" \<b\>calm\</b\>, a \| b, two lines, \`x\` " in row

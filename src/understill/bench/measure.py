@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from understill.bench.server import CONNECTIONS, ROWS, serving
-from understill.bench.subjects import PIPELINE_BATCH, Subject
+from understill.bench.subjects import Subject
 from understill.evaluate.clock import Latency, Text, latency_of, seconds_of
+from understill.ship.forms import PIPELINE_BATCH
 from understill.tasks import Task
 
 #: What is timed of each model, in this order.

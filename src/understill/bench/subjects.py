@@ -6,17 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from understill.errors import UserError
-from understill.evaluate.clock import Text
+from understill.evaluate.clock import Text, apart
 from understill.loading import load
 from understill.runtime.answers import Answerer
 from understill.runtime.onnx import GRAPH, OnnxModel
 from understill.tasks import Task
-
-#: Texts that `pipeline()` is told to take at once; all others choose for themselves.
-PIPELINE_BATCH = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,38 +50,22 @@ def _subject(path: Path, model: Answerer, task: Task) -> Subject:
         length = model.max_lengths[task.name]
         form = f"ONNX {model.weights}".rstrip()
         tokenise = partial(model.tokenise, max_length=length)
-        return Subject(path, form, model.folder / GRAPH, partial(_ask, model, task), tokenise)
+        return Subject(path, form, model.source / GRAPH, partial(_ask, model, task), tokenise)
     from understill.evaluate.predictor import Predictor
     from understill.models.folder import WEIGHTS
 
     if isinstance(model, Predictor):
         encode, length = model.encode, model.folder.max_lengths[task.name]
-        weights = model.folder.path / WEIGHTS
+        weights = model.source / WEIGHTS
         return Subject(path, "torch", weights, partial(_ask, model, task), lambda texts: encode(list(texts), length))
-    from understill.ship.huggingface import ClassifierModel
+    from understill.ship.huggingface import ClassifierModel, Pipeline
 
     assert isinstance(model, ClassifierModel)
-    return _pipeline(path, model.folder)
+    pipeline = Pipeline(model.source)
+    return Subject(path, "pipeline()", model.source / WEIGHTS, pipeline.ask, pipeline.tokenise)
 
 
 def _ask(model: Answerer, task: Task, texts: Sequence[Text]) -> None:
     """Have texts, or pairs, answered in words."""
-    first = [text if isinstance(text, str) else text[0] for text in texts]
-    second = [text[1] for text in texts if not isinstance(text, str)]
-    model.predict(first, second or None, [task.name])
-
-
-def _pipeline(path: Path, folder: Path) -> Subject:
-    """Return a Hugging Face classifier as whoever has no understill asks it."""
-    from transformers import pipeline
-
-    answer: Any = pipeline("text-classification", str(folder), device="cpu", top_k=None)
-
-    def ask(texts: Sequence[Text]) -> None:
-        given = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
-        answer(given, batch_size=PIPELINE_BATCH, truncation=True)
-
-    def tokenise(texts: Sequence[Text]) -> None:
-        answer.tokenizer(list(texts), truncation=True)
-
-    return Subject(path, "pipeline()", folder / "model.safetensors", ask, tokenise)
+    first, second = apart(texts)
+    model.predict(first, second, [task.name])

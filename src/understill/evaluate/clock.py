@@ -13,6 +13,12 @@ import numpy as np
 Text = str | tuple[str, str]
 
 
+def apart(texts: Sequence[Text]) -> tuple[list[str], list[str] | None]:
+    """Return the first texts, and the second ones where they are pairs."""
+    second = [text[1] for text in texts if not isinstance(text, str)]
+    return [text if isinstance(text, str) else text[0] for text in texts], second or None
+
+
 @dataclass(frozen=True)
 class Latency:
     """Seconds that a single text takes."""

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from glob import escape
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from understill.data.encode import all_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.disk import sweep, sync, sync_folder, write_bytes
-from understill.errors import UserError
+from understill.errors import DataError, UserError
 from understill.evaluate.agreement import interval_of
-from understill.evaluate.clock import Text
+from understill.evaluate.clock import Text, apart
 from understill.evaluate.efficiency import time_answers
 from understill.evaluate.metrics import score
 from understill.evaluate.predictor import Predictor
@@ -32,7 +33,7 @@ from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.onnx import OnnxModel
 from understill.ship import huggingface
 from understill.ship.card import Card, DevScore, as_markdown
-from understill.ship.forms import refuse_there, take_order
+from understill.ship.forms import PIPELINE_BATCH, refuse_there, take_order
 from understill.ship.int8 import Rounded, refuse_loss, round_weights
 from understill.ship.onnx import write_onnx
 from understill.ship.parity import ROWS, Parity, compare, refuse_difference, refuse_no_numbers
@@ -135,7 +136,13 @@ def _put(building: Path, target: Path) -> None:
 def _loaded(recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[LoadedTask]:
     """Read the data that a model is checked with: all sets that its heads answer."""
     own = {task.name: task for task in chosen}
-    found = read_labelled(recipe, watch).values()
+    try:
+        found = read_labelled(recipe, watch).values()
+    except DataError:
+        raise
+    except UserError as error:
+        fix = "export from where the recipe was run, or name files with --set or another recipe with --recipe"
+        raise UserError(f"no dev rows to check the export with: {error} → {fix}") from None
     loaded = [as_trained(each, own[each.task.head]) for each in found if each.task.head in own]
     for name in own:
         if not any(each.task.head == name and "dev" in each.splits for each in loaded):
@@ -225,6 +232,14 @@ class Shipment:
         """Return the task whose head answers a dev set."""
         return next(task for task in self.predictor.tasks if task.name == rows.task.head)
 
+    def _asked(self, place: Path, opened: Answerer, task: Task) -> tuple[str, Callable[[Sequence[Text]], object]]:
+        """Return what answers when an export is timed, with what to say of it; it is what the card tells to use."""
+        cores = f"for {task.name}, on {len(os.sched_getaffinity(0))} CPU cores"
+        if isinstance(opened, OnnxModel):
+            return f"{cores} with {opened.threads} threads", partial(_answer, opened, task)
+        how = f"by pipeline() in batches of {PIPELINE_BATCH}"
+        return f"{cores} with {torch.get_num_threads()} threads, {how}", huggingface.Pipeline(place).ask
+
     def _finish(
         self,
         place: Path,
@@ -237,7 +252,8 @@ class Shipment:
     ) -> None:
         """Write the card and the recipe beside what is exported."""
         folder = self.predictor.folder
-        latency, rate = time_answers(partial(_answer, opened, self._head(sets[0])), sets[0].some(_TIMED))
+        timed, ask = self._asked(place, opened, self._head(sets[0]))
+        latency, rate = time_answers(ask, sets[0].some(_TIMED))
         card = Card(
             name=f"{self.recipe.name} {self.name}",
             to=self.to,
@@ -245,14 +261,18 @@ class Shipment:
             max_lengths=folder.max_lengths,
             rows={each.task.name: {split: data.rows for split, data in each.splits.items()} for each in self.loaded},
             network=_network(folder),
-            method=_method(self.recipe, self.name),
+            method=_method(self.recipe, self.name, tasks),
             scores=[found for each in sets if (found := _dev_score(each, said[each.place]))],
             parity=parity,
             bytes=sum(path.stat().st_size for path in place.iterdir()),
             parameters=_count(folder, tasks),
             latency=latency,
             rate=rate,
-            machine=f"{len(os.sched_getaffinity(0))} CPU cores",
+            timed=timed,
+            overlap={
+                f"{each.task.name}/{split}": count for each in self.loaded for split, count in each.overlap.items()
+            },
+            unlabelled=_unlabelled(self.recipe, self.name, tasks),
             rounded=rounded,
             score_link=huggingface.score_link(folder, tasks[0]) if self.to == "huggingface" else "",
         )
@@ -263,9 +283,7 @@ class Shipment:
 
 def _answer(model: Answerer, task: Task, texts: Sequence[Text]) -> None:
     """Answer texts, or pairs, as they are timed."""
-    first = [text if isinstance(text, str) else text[0] for text in texts]
-    second = [text[1] for text in texts if not isinstance(text, str)]
-    model.logits(first, second or None, [task])
+    model.logits(*apart(texts), [task])
 
 
 def _dev_score(rows: DevSet, said: Predictions) -> DevScore | None:
@@ -300,15 +318,48 @@ def _network(folder: ModelFolder) -> str:
     return f"A {encoder.config.model_type} encoder of {layers} layer{'s' if layers != 1 else ''}, {encoder.width} wide"
 
 
-def _method(recipe: Recipe, name: str) -> str:
+def _method(recipe: Recipe, name: str, tasks: Sequence[Task]) -> str:
     """Say how a model was made."""
-    student = name.startswith(("student", "finetuned-"))
-    taught = (
-        f", distilled ({len(recipe.teachers)} entr{'y' if len(recipe.teachers) == 1 else 'ies'} of teachers)"
-        if recipe.teachers and student
-        else ""
-    )
+    teachers = _teachers(recipe, tasks) if _taught(name) else []
+    who = f"{len(teachers)} teachers" if len(teachers) != 1 else "a teacher"
+    taught = f", distilled from {who}: {'; '.join(teachers)}" if teachers else ""
     return (
         f'The model "{name}" of the understill recipe "{recipe.name}"{taught}. The recipe, with every setting, is '
         "recipe.yaml beside this file; `understill run recipe.yaml` makes it again."
     )
+
+
+def _taught(name: str) -> bool:
+    """Tell by its name whether a model is a student, or was one before it was fine-tuned."""
+    return name.startswith(("student", "finetuned-"))
+
+
+def _teachers(recipe: Recipe, tasks: Sequence[Task]) -> list[str]:
+    """Say who taught some of these tasks."""
+    found = []
+    for each in recipe.teachers:
+        if any(each.teaches_task(task.name) for task in tasks):
+            what = f"the checkpoint {each.checkpoint}" if each.checkpoint else f"what {', '.join(each.predictions)} say"
+            if each.trained:
+                several = "one model for all its tasks" if each.models == "together" else "a model for each task"
+                what = f"{recipe.settings(each).encoder.name}, trained by the recipe, {several}"
+            found.append(f"{each.name} ({what})" if each.name else what)
+    return found
+
+
+def _unlabelled(recipe: Recipe, name: str, tasks: Sequence[Task]) -> str:
+    """Say what a student has read without labels."""
+    share = recipe.student.unlabelled
+    found = []
+    for task in tasks if _taught(name) and share != 0 else ():
+        spec = recipe.tasks.get(task.name)
+        if spec is None or not any(each.teaches_task(task.name) for each in recipe.teachers):
+            continue
+        if spec.unlabelled:
+            found.append(f"{task.name} ({', '.join(spec.unlabelled)})")
+        elif share and recipe.data.demo is not None and not spec.own:
+            found.append(f"{task.name} (texts of the demo)")
+    if not found:
+        return ""
+    what = f"{share or 0.5:.0%} of such a task's rows in a batch, answered by teachers alone"
+    return f"It also read texts without labels, {what}: {', '.join(found)}."

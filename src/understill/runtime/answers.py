@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,10 @@ class Answerer(ABC):
     """A loaded model, ready to answer."""
 
     tasks: tuple[Task, ...]
+    source: Path  # the folder it was loaded from
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.source} for {', '.join(task.name for task in self.tasks)}>"
 
     @abstractmethod
     def logits(

@@ -70,7 +70,7 @@ class OnnxModel(Answerer):
         except ImportError as error:
             fix = 'pip install "understill[onnx]", or onnxruntime, tokenizers and numpy alone'
             raise UserError(f"{folder} needs {error.name}, which is not installed → {fix}") from None
-        self.folder = folder
+        self.source = folder
         try:
             facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:

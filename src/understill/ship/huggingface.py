@@ -14,12 +14,14 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from understill.data.tokens import TextEncoder
 from understill.errors import UserError
+from understill.evaluate.clock import Text
 from understill.evaluate.predict import predict_all
 from understill.models.encoder import load_config, load_tokenizer
 from understill.models.folder import ModelFolder
 from understill.models.heads import Head
 from understill.runtime.answers import Answerer, Predictions
 from understill.schema import HeadsSpec
+from understill.ship.forms import PIPELINE_BATCH
 from understill.targets.checkpoint import Classifier
 from understill.tasks import Task
 
@@ -108,7 +110,7 @@ class ClassifierModel(Answerer):
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         facts = facts_of(folder)
         assert facts is not None
-        self.folder = folder
+        self.source = folder
         try:
             task = Task.from_dict(facts["task"])
             self.max_length, regression = int(facts["max_length"]), HeadsSpec(regression=facts["regression"])
@@ -132,3 +134,21 @@ class ClassifierModel(Answerer):
         """Return the logits of its task for texts, or for pairs of them."""
         rows = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
         return predict_all(self.model, self.encode(rows, self.max_length), tasks, batch)
+
+
+class Pipeline:
+    """An exported classifier, asked as whoever has no understill asks it."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import pipeline  # which imports far more than loading a model does
+
+        self.answer: Any = pipeline("text-classification", str(folder), device="cpu", top_k=None)
+
+    def ask(self, texts: Sequence[Text]) -> Any:
+        """Have texts, or pairs, answered, several at once."""
+        given = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
+        return self.answer(given, batch_size=PIPELINE_BATCH, truncation=True)
+
+    def tokenise(self, texts: Sequence[Text]) -> None:
+        """Tokenise texts, or pairs, as it does by itself."""
+        self.answer.tokenizer(list(texts), truncation=True)

@@ -529,8 +529,8 @@ def bench(
         list[Path],
         typer.Argument(
             metavar="MODEL",
-            help="Model folders, run folders or exports; a Hugging Face folder is asked through pipeline(). "
-            "The others are compared with the first.",
+            help="Model folders, run folders or exports. A Hugging Face folder is asked through pipeline(), and over "
+            "HTTP as any model is. The others are compared with the first.",
             show_default=False,
         ),
     ],

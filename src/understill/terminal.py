@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -33,12 +34,13 @@ Scores = Mapping[str, Mapping[str, float]]
 #: Seconds between two lines where the output is a file and nothing can be redrawn.
 QUIET = 15.0
 
-#: Columns of a table where the output is a file.
+#: Columns of a table where the output is a file, and COLUMNS does not say.
 WIDTH = 120
 
 # Texts, labels and file names are shown as they are: no markup, no emoji codes, no wrapping.
 _PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}
-out = Console(width=None if sys.stdout.isatty() else WIDTH, **_PLAIN)
+_told = os.environ.get("COLUMNS", "").isdigit()
+out = Console(width=None if sys.stdout.isatty() or _told else WIDTH, **_PLAIN)
 err = Console(stderr=True, **_PLAIN)
 
 
@@ -131,7 +133,10 @@ class Progress:
         self._show(f"{event.who} answers {event.what}", event.rows, event.total)
 
     def _measuring(self, event: Any) -> None:
-        self._show(event.what, event.turn, event.total, event.who)
+        self._show("measuring", event.turn, event.total, f"{event.what}: {event.who}")
+
+    def _expected(self, event: Any) -> None:
+        self._line(f"measuring takes about {duration(event.seconds)}")
 
     def _examined(self, event: Any) -> None:
         said = "not scored" if event.score is None else f"dev {100 * event.score:.1f}"
@@ -318,29 +323,40 @@ def show_export(made: Exported) -> None:
 
 
 def show_bench(bench: Bench) -> None:
-    """Show what models cost side by side; each number has the lowest and the highest round beside it."""
-    first = bench.models[0]
+    """Show what models cost side by side; beside each number stand the lowest and the highest round."""
+    first, names = bench.models[0], _short([each.model for each in bench.models])
     for part in first.latency:
-        title = f"{part}: {bench.texts:,} texts of {bench.task}, {bench.rounds} rounds, {bench.machine['cores']} cores"
-        table = _table(title, "model")
-        here = part != "HTTP"  # a server loads a model in its own way
-        numbers = ("one text, ms", "95 %, ms", "texts/s", "lowest to highest", "× first", "from", "to")
-        for column in (*(("form", "MB") if here else ()), *numbers):
-            table.add_column(column, justify="left" if column == "form" else "right")
-        for each in bench.models:
+        rounds = _number(bench.rounds, "round")
+        table = _table(f"{part}: {bench.texts:,} texts of {bench.task}, {rounds}, {bench.machine['cores']} cores")
+        table.add_column("model", overflow="fold", min_width=12)
+        table.add_column("form", no_wrap=True)
+        for column in ("MB", "one text\nms", "95 %\nms", "texts/s", "low to high", "× first", "low to high"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for name, each in zip(names, bench.models, strict=True):
             one, rate, times = each.latency[part], each.rate(part), each.times(first, part)
             table.add_row(
-                each.model,
-                *((each.form, f"{each.bytes / 1e6:,.1f}") if here else ()),
+                name,
+                each.form_in(part),
+                f"{each.bytes / 1e6:,.1f}",
                 f"{1000 * one.median:.2f}",
                 f"{1000 * one.p95:.2f}",
                 f"{rate.middle:,.0f}",
                 f"{rate.low:,.0f} to {rate.high:,.0f}",
-                *(f"{value:.3g}" for value in (times.middle, times.low, times.high)),
+                f"{times.middle:.3g}",
+                f"{times.low:.3g} to {times.high:.3g}",
             )
         out.print(table)
-    alone = ", ".join(f"{each.model} {each.rate('tokenising').middle:,.0f}/s" for each in bench.models)
-    say(f"tokenising alone: {alone}")
+    rates = (f"{each.rate('tokenising').middle:,.0f}/s" for each in bench.models)
+    say(f"tokenising alone: {', '.join(f'{name} {rate}' for name, rate in zip(names, rates, strict=True))}")
+
+
+def _short(paths: Sequence[str]) -> list[str]:
+    """Leave out of paths the folder that all of them lie in."""
+    try:
+        shared = os.path.commonpath([os.path.dirname(path) for path in paths])
+    except ValueError:  # some begin at the root and some do not
+        return list(paths)
+    return [os.path.relpath(path, shared or ".") for path in paths]
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

@@ -14,13 +14,16 @@ from understill.runtime.answers import Answerer
 from understill.runtime.onnx import GRAPH, OnnxModel
 from understill.tasks import Task
 
+#: The form of a Hugging Face folder, which is asked as whoever has no understill asks it.
+PIPELINE = "pipeline()"
+
 
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model that can be timed."""
 
     path: Path
-    form: str  # pipeline(), torch, ONNX float32, ONNX int8
+    form: str  # PIPELINE, torch, ONNX float32, ONNX int8
     weights: Path
     ask: Callable[[Sequence[Text]], object]
     tokenise: Callable[[Sequence[Text]], object]
@@ -62,7 +65,7 @@ def _subject(path: Path, model: Answerer, task: Task) -> Subject:
 
     assert isinstance(model, ClassifierModel)
     pipeline = Pipeline(model.source)
-    return Subject(path, "pipeline()", model.source / WEIGHTS, pipeline.ask, pipeline.tokenise)
+    return Subject(path, PIPELINE, model.source / WEIGHTS, pipeline.ask, pipeline.tokenise)
 
 
 def _ask(model: Answerer, task: Task, texts: Sequence[Text]) -> None:

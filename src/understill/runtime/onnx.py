@@ -44,10 +44,12 @@ def output_name(task: str) -> str:
 
 def is_export(folder: Path) -> bool:
     """Tell whether a folder is an ONNX export, as its manifest says; its graph may be missing."""
+    if not (folder / MANIFEST).is_file() or (folder / GRAPH).is_file():
+        return (folder / MANIFEST).is_file()
     try:
         facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return (folder / MANIFEST).is_file() and (folder / GRAPH).is_file()
+        return False
     return isinstance(facts, dict) and "truncation_side" in facts
 
 
@@ -105,13 +107,20 @@ class OnnxModel(Answerer):
         tasks: Sequence[Task],
         progress: Callable[[int], None] | None = None,
     ) -> dict[str, Predictions]:
-        """Return the logits of each task for texts, or for pairs of them; `progress` is told of rows done."""
+        """Return the logits of each task for texts, or for pairs of them; `progress` is told of rows done.
+
+        All tasks are answered in one pass, save those that would cut a text shorter than others do.
+        """
         rows: Sequence[Any] = texts if pairs is None else list(zip(texts, pairs, strict=True))
         found: dict[str, Predictions] = {}
-        for length in {self.max_lengths[task.name] for task in tasks}:
-            own = [task for task in tasks if self.max_lengths[task.name] == length]
+        most = max((self.max_lengths[task.name] for task in tasks), default=0)
+        whole = self.tokenise(rows, most)
+        longest = int(whole.lengths.max(initial=0))
+        cuts = {task.name: min(self.max_lengths[task.name], longest) for task in tasks}
+        for length in set(cuts.values()):
+            own = [task for task in tasks if cuts[task.name] == length]
             logits = {task.name: np.empty((len(rows), task.outputs), np.float32) for task in own}
-            tokens = self.tokenise(rows, length)
+            tokens = whole if length == longest else self.tokenise(rows, length)
             batches = self._batches(tokens)
             answer = partial(self._answer, tokens, logits)
             for done in self.pool.map(answer, batches) if len(batches) > 1 else map(answer, batches):

@@ -10,7 +10,9 @@ def main() -> None:
     try:
         from understill.cli import main as run
     except ModuleNotFoundError as error:
-        sys.exit(f"error: the command line needs {error.name}, which is not installed → pip install typer")
+        what = f"the command line needs {error.name}, which is not installed"
+        print(f"error: {what} → pip install typer, or ask models from Python", file=sys.stderr)
+        raise SystemExit(2) from None
     run()
 
 

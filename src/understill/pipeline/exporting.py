@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from understill.data.demo import TASKS as DEMO
 from understill.data.encode import all_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
@@ -357,7 +358,7 @@ def _unlabelled(recipe: Recipe, name: str, tasks: Sequence[Task]) -> str:
             continue
         if spec.unlabelled:
             found.append(f"{task.name} ({', '.join(spec.unlabelled)})")
-        elif share and recipe.data.demo is not None and not spec.own:
+        elif share and recipe.data.demo is not None and task.name in DEMO and not spec.own:
             found.append(f"{task.name} (texts of the demo)")
     if not found:
         return ""

@@ -111,8 +111,18 @@ from understill.__main__ import main
 main()
 """
 #: typer, with what it brings along.
-TYPER = "typer rich click shellingham typing_extensions markdown_it mdurl pygments annotated_doc".split()
-TYPER += "pydantic pydantic_core annotated_types typing_inspection".split()
+TYPER = [
+    "typer",
+    "rich",
+    "click",
+    "shellingham",
+    "typing_extensions",
+    "markdown_it",
+    "mdurl",
+    "pygments",
+    "annotated_doc",
+]
+TYPER += ["pydantic", "pydantic_core", "annotated_types", "typing_inspection"]
 
 
 @pytest.fixture(scope="module")

@@ -419,8 +419,8 @@ def predict(
 @app.command(
     epilog=_examples(
         "understill export runs/quickstart --to onnx",
-        "understill export runs/quickstart --to huggingface --task mood --out mood-classifier",
-        "understill export runs/quickstart --to int8 --limit 0.5",
+        "understill export runs/quickstart --to int8 --limit 3   [dim]# its dev sets are small[/dim]",
+        "understill export runs/single/models/sst2 --to huggingface --out sst2-classifier",
         "understill export runs/bam/models/student --to onnx --out student-onnx",
     )
 )
@@ -436,7 +436,11 @@ def export(
     ],
     task: Tasks = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder to write; export/FORM in the run folder if not given.")
+        Path | None,
+        typer.Option(
+            help="The folder to write; export/FORM in the run folder if not given. Of several tasks, "
+            "each Hugging Face classifier has a folder in it."
+        ),
     ] = None,
     limit: Annotated[float, typer.Option(min=0, help="The points out of 100 that int8 may lose by any metric.")] = 1.0,
     recipe: Annotated[

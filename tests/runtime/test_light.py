@@ -141,6 +141,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (TYPER, "predict onnx --text good", 0, "mood: "),
         (TYPER, "predict onnx --file in.csv --out out.csv", 2, "error: understill predict needs pyarrow, which is not"),
+        ([*TYPER, "pyarrow"], "predict onnx --file in.csv --out out.csv", 0, "1 row answered for mood, topic, stars"),
+        (TYPER, "bench onnx --no-http --rounds 1", 0, "text to answer: 512 texts of mood, 1 round"),
         (TYPER, "predict model --text good", 2, "→ pip install understill, or export the model"),
         (TYPER, "export model --to onnx --out new", 2, "error: understill export needs yaml, which is not installed"),
         (TYPER, "evaluate model", 2, "which is not installed → pip install understill, with all that it requires"),

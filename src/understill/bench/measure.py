@@ -18,8 +18,7 @@ import numpy as np
 
 from understill.bench.server import CONNECTIONS, ROWS, serving
 from understill.bench.subjects import PIPELINE, Subject
-from understill.evaluate.clock import Latency, Text, latency_of, seconds_of
-from understill.ship.forms import PIPELINE_BATCH
+from understill.evaluate.clock import PIPELINE_BATCH, Latency, Text, latency_of, seconds_of
 from understill.tasks import Task
 
 #: What is timed of each model, in this order.

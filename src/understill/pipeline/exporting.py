@@ -21,7 +21,7 @@ from understill.data.load import LoadedTask
 from understill.disk import sweep, sync, sync_folder, write_bytes
 from understill.errors import DataError, UserError
 from understill.evaluate.agreement import interval_of
-from understill.evaluate.clock import Text, apart
+from understill.evaluate.clock import PIPELINE_BATCH, Text, apart
 from understill.evaluate.efficiency import time_answers
 from understill.evaluate.metrics import score
 from understill.evaluate.predictor import Predictor
@@ -34,7 +34,7 @@ from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.onnx import OnnxModel
 from understill.ship import huggingface
 from understill.ship.card import Card, DevScore, as_markdown
-from understill.ship.forms import PIPELINE_BATCH, refuse_there, take_order
+from understill.ship.forms import refuse_there, take_order
 from understill.ship.int8 import Rounded, refuse_loss, round_weights
 from understill.ship.onnx import write_onnx
 from understill.ship.parity import ROWS, Parity, compare, refuse_difference, refuse_no_numbers

@@ -14,8 +14,6 @@ from understill.runtime.answers import choose
 from understill.tasks import Task
 
 FORMS = ("huggingface", "onnx", "int8")
-#: Texts that `pipeline()` is told to take at once, wherever it is timed; all others choose for themselves.
-PIPELINE_BATCH = 32
 
 
 @dataclass(frozen=True)

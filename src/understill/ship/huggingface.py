@@ -14,14 +14,13 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from understill.data.tokens import TextEncoder
 from understill.errors import UserError
-from understill.evaluate.clock import Text
+from understill.evaluate.clock import PIPELINE_BATCH, Text
 from understill.evaluate.predict import predict_all
 from understill.models.encoder import load_config, load_tokenizer
 from understill.models.folder import ModelFolder
 from understill.models.heads import Head
 from understill.runtime.answers import Answerer, Predictions
 from understill.schema import HeadsSpec
-from understill.ship.forms import PIPELINE_BATCH
 from understill.targets.checkpoint import Classifier
 from understill.tasks import Task
 

@@ -301,6 +301,13 @@ def test_json_rows_that_cannot_be_answered_keep_empty_answers_and_are_counted(
     ]
 
 
+def test_a_key_that_only_a_late_line_of_json_has_is_kept(predictor: Predictor, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", [{"text": "good"}] * 1100 + [{"text": "bad", "note": "mine"}])
+    for name in ("out.jsonl", "out.csv"):
+        predict_file(predictor, source, tmp_path / name, ["mood"])
+        assert [row["note"] for row in read(tmp_path / name)[-2:]] == [None, "mine"]
+
+
 def test_a_row_may_be_answered_by_some_tasks_only(predictor: Predictor, tmp_path: Path) -> None:
     rows = [{"text": "good", "premise": "a", "claim": "b"}, {"text": "bad", "premise": "a", "claim": ""}]
     done = predict_file(predictor, write(tmp_path / "in.csv", rows), tmp_path / "out.jsonl")

@@ -123,15 +123,14 @@ def read_rows(file: File, columns: Sequence[str], optional: Collection[str] = ()
         raise BadFile(str(file.path), "the file has no rows", "give a file with data, or leave this one out")
 
 
-def columns_of(file: File) -> tuple[str, ...]:
-    """Name the columns of a file; for JSON lines, the keys of its first lines."""
+def columns_of(file: File, lines: int | None = JSON_LOOKAHEAD) -> tuple[str, ...]:
+    """Name the columns of a file; for JSON lines, the keys of its first lines, or of all."""
     if file.format == "parquet":
         with _open_parquet(file) as parquet:
             return tuple(parquet.schema_arrow.names)
     with _open(file) as stream:
         if file.format == "jsonl":
-            first = [row for _, row, _ in _json_lines(file, stream, JSON_LOOKAHEAD) if row is not None]
-            return tuple(dict.fromkeys(key for row in first for key in row))
+            return tuple(dict.fromkeys(key for _, row, _ in _json_lines(file, stream, lines) for key in row or ()))
         return _header(file, _Lines(file, stream))[0]
 
 

@@ -72,7 +72,7 @@ def predict_file(
         raise UserError(f"{source}: no such file")
     file, out = data_file(source), _target(source, target)
     refuse_other_encodings(file)
-    there = columns_of(file)
+    there = columns_of(file, lines=None)
     chosen = _choose(predictor, there, tasks, columns)
     known = {task.name: task for task in predictor.tasks}
     schema = _schema(file, out, there, [known[name] for name in chosen])

@@ -17,7 +17,7 @@ import pytest
 from understill import pipeline
 from understill.cli import main
 from understill.data.demo import TASKS as DEMO
-from understill.errors import UserError
+from understill.errors import UserError, counted
 from understill.loading import load
 from understill.pipeline import exporting
 from understill.recipe import Recipe
@@ -276,9 +276,10 @@ def test_the_speed_on_a_card_is_that_of_what_it_tells_to_use(run_folder: tuple[P
     assert type(timed[0][0]).__name__ == "Pipeline" and timed[1][0] is None
     cards = [(tmp_path / to / "README.md").read_text(encoding="utf-8") for to in ("huggingface", "onnx")]
     cores = len(os.sched_getaffinity(0))
-    on = f"From text to answer, for mood, on {cores} CPU cores with"
-    assert f"{on} {torch.get_num_threads()} threads, by pipeline() in batches of 32: one text takes" in cards[0]
-    assert f"{on} {cores} threads: one text takes" in cards[1]
+    on = f"From text to answer, for mood, on {counted(cores, 'CPU core')} with"
+    threads = counted(torch.get_num_threads(), "thread")
+    assert f"{on} {threads}, by pipeline() in batches of 32: one text takes" in cards[0]
+    assert f"{on} {counted(cores, 'thread')}: one text takes" in cards[1]
 
 
 def test_the_card_names_teachers_and_what_was_read_without_labels(make_tiny: Callable[..., Recipe]) -> None:

@@ -17,6 +17,8 @@ from rich.progress import Progress as Bars
 from rich.syntax import Syntax
 from rich.table import Table
 
+from understill.errors import counted
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -47,10 +49,6 @@ err = Console(stderr=True, **_PLAIN)
 def say(text: str) -> None:
     """Print a line."""
     out.print(text)
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def duration(seconds: float) -> str:
@@ -326,8 +324,10 @@ def show_bench(bench: Bench) -> None:
     """Show what models cost side by side; beside each number stand the lowest and the highest round."""
     first, names = bench.models[0], _short([each.model for each in bench.models])
     for part in first.latency:
-        rounds = _number(bench.rounds, "round")
-        table = _table(f"{part}: {bench.texts:,} texts of {bench.task}, {rounds}, {bench.machine['cores']} cores")
+        rounds = counted(bench.rounds, "round")
+        table = _table(
+            f"{part}: {bench.texts:,} texts of {bench.task}, {rounds}, {counted(bench.machine['cores'], 'core')}"
+        )
         table.add_column("model", overflow="fold", min_width=12)
         table.add_column("form", no_wrap=True)
         for column in ("MB", "one text\nms", "95 %\nms", "texts/s", "low to high", "× first", "low to high"):
@@ -461,9 +461,9 @@ def show_counts(counts: Sequence[Any]) -> None:
 def show_predicted(done: Predicted, path: Path) -> None:
     """Show how many rows of a file were answered, and which were not."""
     of = f"{done.answered:,} of " if done.unanswered else ""
-    say(f"{of}{_number(done.rows, 'row')} answered for {', '.join(done.tasks)}: {path}")
+    say(f"{of}{counted(done.rows, 'row')} answered for {', '.join(done.tasks)}: {path}")
     if done.unanswered:
-        say(f"{_number(done.unanswered, 'row')} without an answer of every task, cells kept:")
+        say(f"{counted(done.unanswered, 'row')} without an answer of every task, cells kept:")
         for fault in done.faults:
             say(f"  {fault}")
         if rest := done.unanswered - len(done.faults):

@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from understill.errors import Problem, UserError, nearest
+from understill.errors import Problem, UserError, counted, nearest
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
 CODECS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
@@ -282,7 +282,7 @@ def _delimited(file: File, columns: Sequence[str], optional: Collection[str]) ->
             if not cells:
                 continue
             if not fault and len(cells) != len(there):
-                fault = f"{_number(len(cells), 'column')} where the header has {len(there)}"
+                fault = f"{counted(len(cells), 'column')} where the header has {len(there)}"
             if fault:
                 yield Row(start, tuple(cells), fault)
             else:
@@ -315,10 +315,6 @@ def read_unquoted(file: File, header: Sequence[str] | None = None) -> Iterator[t
                     yield number, cells.split("\t")
         except OSError:
             raise _damaged(file) from None
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def readable(text: str) -> str:

@@ -19,7 +19,7 @@ from understill.data.encode import all_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.disk import sweep, sync, sync_folder, write_bytes
-from understill.errors import DataError, UserError
+from understill.errors import DataError, UserError, counted
 from understill.evaluate.agreement import interval_of
 from understill.evaluate.clock import PIPELINE_BATCH, Text, apart
 from understill.evaluate.efficiency import time_answers
@@ -235,11 +235,11 @@ class Shipment:
 
     def _asked(self, place: Path, opened: Answerer, task: Task) -> tuple[str, Callable[[Sequence[Text]], object]]:
         """Return what answers when an export is timed, with what to say of it; it is what the card tells to use."""
-        cores = f"for {task.name}, on {len(os.sched_getaffinity(0))} CPU cores"
+        cores = f"for {task.name}, on {counted(len(os.sched_getaffinity(0)), 'CPU core')}"
         if isinstance(opened, OnnxModel):
-            return f"{cores} with {opened.threads} threads", partial(_answer, opened, task)
-        how = f"by pipeline() in batches of {PIPELINE_BATCH}"
-        return f"{cores} with {torch.get_num_threads()} threads, {how}", huggingface.Pipeline(place).ask
+            return f"{cores} with {counted(opened.threads, 'thread')}", partial(_answer, opened, task)
+        threads, how = counted(torch.get_num_threads(), "thread"), f"by pipeline() in batches of {PIPELINE_BATCH}"
+        return f"{cores} with {threads}, {how}", huggingface.Pipeline(place).ask
 
     def _finish(
         self,

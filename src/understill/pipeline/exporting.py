@@ -340,7 +340,11 @@ def _teachers(recipe: Recipe, tasks: Sequence[Task]) -> list[str]:
     found = []
     for each in recipe.teachers:
         if any(each.teaches_task(task.name) for task in tasks):
-            what = f"the checkpoint {each.checkpoint}" if each.checkpoint else f"what {', '.join(each.predictions)} say"
+            what = (
+                f"the checkpoint {each.checkpoint}"
+                if each.checkpoint
+                else f"the answers in {', '.join(each.predictions)}"
+            )
             if each.trained:
                 several = "one model for all its tasks" if each.models == "together" else "a model for each task"
                 what = f"{recipe.settings(each).encoder.name}, trained by the recipe, {several}"

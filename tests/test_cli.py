@@ -91,6 +91,20 @@ def test_the_help_of_every_verb_ends_with_an_example(verb: str) -> None:
     assert f"understill {verb}" in text[text.index("Examples") :]
 
 
+def test_the_readme_has_a_line_for_every_verb() -> None:
+    text = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
+    table = text.partition("\n## Verbs\n")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(VERBS)
+
+
+@pytest.mark.parametrize(("columns", "width"), [("90", 90), ("", 120), ("wide", 120)])
+def test_tables_in_a_file_are_as_wide_as_columns_says(columns: str, width: int) -> None:
+    code = "from understill import terminal; print(terminal.out.width)"
+    env = {**os.environ, "COLUMNS": columns}
+    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    assert told.stdout.strip() == str(width)
+
+
 def test_the_help_names_every_verb_and_the_first_steps() -> None:
     text = done("--help").out
     assert set(re.findall(r"^│ ([a-z]+) ", text, flags=re.MULTILINE)) == set(VERBS)
@@ -394,8 +408,11 @@ def test_predict_says_which_rows_had_no_answer(at: Desk, tmp_path: Path) -> None
     write(tmp_path / "in.csv", ["body"], [("The film was good",), ("  ",)])
     arguments = ("--file", tmp_path / "in.csv", "--out", tmp_path / "out.jsonl", "--columns", "body")
     told = done("predict", "runs/my-tasks", *arguments)
-    assert "2 rows answered for tickets, films" in told.out
-    assert "1 rows had no text" in told.out
+    assert "1 of 2 rows answered for tickets, films" in told.out
+    assert (
+        f'1 row without an answer of every task, cells kept:\n  {tmp_path}/in.csv:3: no text in column "body"'
+        in told.out
+    )
     assert read_answers(tmp_path / "out.jsonl")[1]["films_predicted"] is None
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from errno import ENOSPC
 from pathlib import Path
@@ -12,7 +16,8 @@ import pytest
 
 from understill import pipeline
 from understill.cli import main
-from understill.errors import UserError
+from understill.data.demo import TASKS as DEMO
+from understill.errors import UserError, counted
 from understill.loading import load
 from understill.pipeline import exporting
 from understill.recipe import Recipe
@@ -115,9 +120,11 @@ def test_the_card_tells_data_method_scores_size_speed_and_limits(
     assert set(scores) == {"mood/dev", "follows/dev", "similar/dev", "answer/dev"}
     for place, (value, low, high) in scores.items():
         assert low <= value <= high, place
-    after = {each.place: each.after for each in made.rounded}
+    after = {each.place: each.after for each in reversed(made.rounded)}  # the first metric of each
+    for each in made.rounded:
+        assert f"| {each.place} | {each.metric} | {each.before:.4f} | {each.after:.4f} |" in card
     assert {place: value for place, (value, _, _) in scores.items()} == pytest.approx(after, abs=1e-4)
-    assert "MB on disk" in card and "texts beside it" in card and "train 64" in card
+    assert "MB on disk" in card and "rounding may turn one into the other" in card and "train 64" in card
 
 
 def load_scores(card: str) -> dict[str, tuple[float, float, float]]:
@@ -139,8 +146,11 @@ def test_int8_is_smaller_and_its_scores_before_are_those_of_evaluate(
     sizes = [(tmp_path / name / "model.onnx").stat().st_size for name in ("int8", "onnx")]
     assert sizes[0] < sizes[1]
     scores, tasks = pipeline.evaluate(pipeline.find_model(run), recipe)
+    assert [(each.place, each.metric) for each in made.rounded] == [
+        (place, metric) for place in scores for metric in tasks[place.split("/")[0]].metrics
+    ]
     for each in made.rounded:
-        assert each.before == pytest.approx(scores[each.place][tasks[each.place.split("/")[0]].metrics[0]])
+        assert each.before == pytest.approx(scores[each.place][each.metric])
     export, model = load(tmp_path / "int8"), load(run)
     apart = [each.logits(TEXTS, None, each.choose(["mood"], False))["mood"].logits for each in (export, model)]
     assert 0 < np.abs(apart[0] - apart[1]).max() < 0.5
@@ -164,6 +174,47 @@ def test_a_loss_above_the_limit_is_refused_and_nothing_is_left(
     monkeypatch.setattr(exporting.Shipment, "_ask", worse)
     said = refused(run_folder[0], "int8", tmp_path / "int8", capsys)
     assert "int8 loses more than 1 points" in said and "--limit" in said
+
+
+def test_a_loss_by_a_later_metric_is_refused_too(
+    run_folder: tuple[Path, Recipe],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = exporting.score
+
+    def later(task: Any, *given: Any) -> dict[str, float]:
+        found = real(task, *given)
+        asked.append(task.name)
+        if asked.count(task.name) == 2:  # of the rounded model
+            found[list(found)[-1]] -= 0.5
+        return found
+
+    asked: list[str] = []
+    monkeypatch.setattr(exporting, "score", later)
+    tasks = [task for task in load(run_folder[0]).tasks if len(task.metrics) > 1]
+    said = refused(run_folder[0], "int8", tmp_path / "int8", capsys)
+    assert tasks and all(f"{task.name}/dev {task.metrics[-1]}" in said for task in tasks)
+
+
+def test_a_rounded_model_whose_answers_are_no_numbers_is_refused(
+    run_folder: tuple[Path, Recipe],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = exporting.OnnxModel.logits
+
+    def broken(self: Any, *given: Any) -> dict[str, Predictions]:
+        found = real(self, *given)
+        factor = np.float32(np.nan if self.weights == "int8" else 1)
+        return {name: Predictions(each.task, each.logits * factor) for name, each in found.items()}
+
+    monkeypatch.setattr(exporting.OnnxModel, "logits", broken)
+    assert "rows of mood/dev with what is no number → write --to onnx" in refused(
+        run_folder[0], "int8", tmp_path / "int8", capsys
+    )
 
 
 def test_an_export_that_says_something_else_is_refused_and_nothing_is_left(
@@ -193,6 +244,139 @@ def test_classifiers_lie_in_the_run_folder_one_per_task(run_folder: tuple[Path, 
     assert "text_pair" in similar and 'function_to_apply="sigmoid"' in similar
     with pytest.raises(UserError, match=r"is there already → choose another folder with --out, or remove it"):
         pipeline.export(run, recipe, "huggingface", tasks=["mood"])
+
+
+def test_one_classifier_lies_straight_in_its_folder(run_folder: tuple[Path, Recipe], tmp_path: Path) -> None:
+    run, recipe = run_folder
+    made = pipeline.export(run, recipe, "huggingface", tasks=["follows"], out=tmp_path / "follows-classifier")
+    assert made.parts == (made.folder,) == (tmp_path / "follows-classifier",)
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= {
+        path.name for path in made.folder.iterdir()
+    }
+    assert [task.name for task in load(made.folder).tasks] == ["follows"]
+    beside = pipeline.export(run, recipe, "huggingface", tasks=["follows"])
+    assert beside.folder == run / "export" / "huggingface" / "follows"
+
+
+def test_the_speed_on_a_card_is_that_of_what_it_tells_to_use(run_folder: tuple[Path, Recipe], tmp_path: Path) -> None:
+    import torch
+
+    run, recipe = run_folder
+    timed = []
+    real = exporting.time_answers
+
+    def noted(ask: Any, texts: Any) -> Any:
+        timed.append((getattr(ask, "__self__", None), len(texts)))
+        return real(ask, texts[:4], rounds=1, singles=1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exporting, "time_answers", noted)
+        for to in ("huggingface", "onnx"):
+            pipeline.export(run, recipe, to, tasks=["mood"], out=tmp_path / to)
+    assert type(timed[0][0]).__name__ == "Pipeline" and timed[1][0] is None
+    cards = [(tmp_path / to / "README.md").read_text(encoding="utf-8") for to in ("huggingface", "onnx")]
+    cores = len(os.sched_getaffinity(0))
+    on = f"From text to answer, for mood, on {counted(cores, 'CPU core')} with"
+    threads = counted(torch.get_num_threads(), "thread")
+    assert f"{on} {threads}, by pipeline() in batches of 32: one text takes" in cards[0]
+    assert f"{on} {counted(cores, 'thread')}: one text takes" in cards[1]
+
+
+def test_the_card_names_teachers_and_what_was_read_without_labels(make_tiny: Callable[..., Recipe]) -> None:
+    recipe = make_tiny(
+        tasks={"mood": {}, "queue": {"unlabelled": ["logs.jsonl"]}, "follows": {}},
+        teachers=[
+            {"name": "large", "encoder": {"name": "mpnet"}, "tasks": "together"},
+            {"name": "llm", "predictions": ["llm.jsonl"], "tasks": ["queue"]},
+            {"name": "other", "checkpoint": "ours", "tasks": ["follows"]},
+        ],
+        student={"unlabelled": 0.25},
+    )
+    chosen = [DEMO[name] for name in ("mood", "queue")]
+    said = exporting._method(recipe, "student", chosen)
+    assert "distilled from 2 teachers: large (mpnet, trained by the recipe, one model for all its tasks); llm (" in said
+    assert "llm.jsonl" in said and "ours" not in said
+    read = exporting._unlabelled(recipe, "student", chosen)
+    assert "25% of such a task's rows" in read and "mood (texts of the demo), queue (logs.jsonl)" in read
+    for name in ("baseline", "multi"):
+        assert "distilled" not in exporting._method(recipe, name, chosen)
+        assert not exporting._unlabelled(recipe, name, chosen)
+
+
+# Places ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_appears_meanwhile_is_left_alone(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = exporting.as_markdown
+
+    def take(card: Any) -> str:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "letter.txt").write_text("dear", encoding="utf-8")
+        return real(card)
+
+    monkeypatch.setattr(exporting, "as_markdown", take)
+    code, _, said = ask(["export", str(run_folder[0]), "--to", "onnx", "--out", str(tmp_path / "out")], capsys)
+    assert code == 2 and "out is there already → choose another folder" in said and "Traceback" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["letter.txt"]
+
+
+def test_an_export_that_is_told_to_end_leaves_nothing(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def end(*_: object) -> None:
+        assert len(list(tmp_path.iterdir())) == 1
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(exporting, "write_onnx", end)
+    code, _, _ = ask(["export", str(run_folder[0]), "--to", "onnx", "--out", str(tmp_path / "out")], capsys)
+    assert code == 143 and not list(tmp_path.iterdir())
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_a_killed_export_left_goes_with_the_next(run_folder: tuple[Path, Recipe], tmp_path: Path) -> None:
+    run, recipe = run_folder
+    old, new, other = (tmp_path / name for name in (".out.1.part", ".out.2.part", ".out.txt"))
+    for folder in (old, new, other):
+        folder.mkdir()
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+    pipeline.export(run, recipe, "onnx", tasks=["mood"], out=tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {".out.2.part", ".out.txt", "out"}
+
+
+def test_data_that_is_not_there_says_where_to_export_from(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = run_folder
+    own = "tasks.mood={train: here.csv, text: text, label: label}"
+    more = ["--set", own, "--task", "mood", "--out", str(tmp_path / "out")]
+    code, _, said = ask(["export", str(run), "--to", "onnx", *more], capsys)
+    assert code == 2 and "no dev rows to check the export with: here.csv: no such file" in said
+    assert "→ export from where the recipe was run, or name files with --set" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--to", "onnx", "--out", "{run}"], "is there already"),
+        (["--to", "onnx", "--task", "moood"], "did you mean"),
+        (["--to", "huggingface"], "answer ranks candidates"),
+        (["--to", "onxn"], "write huggingface, onnx or int8"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_heavy_is_imported(
+    run_folder: tuple[Path, Recipe], more: list[str], said: str
+) -> None:
+    program = "import sys; from understill.cli import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit: pass\n"
+    program += "print(*[name for name in ('torch', 'transformers', 'pyarrow', 'scipy') if name in sys.modules])"
+    given = [part.format(run=run_folder[0]) for part in more]
+    command = [sys.executable, "-c", program, "export", str(run_folder[0]), *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert said in done.stderr and done.stdout.strip() == ""
 
 
 @pytest.mark.parametrize(

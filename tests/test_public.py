@@ -24,6 +24,7 @@ def test_these_are_the_public_names_and_each_is_where_it_is_made() -> None:
     homes = {
         "Predictor": "understill.evaluate.predictor",
         "Recipe": "understill.recipe",
+        "UserError": "understill.errors",
         "load": "understill.loading",
         "load_recipe": "understill.recipe",
         "run": "understill.pipeline",

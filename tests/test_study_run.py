@@ -16,7 +16,7 @@ from understill.cli import main
 from understill.errors import UserError
 from understill.estimate import estimate
 from understill.events import Labelling, Teaching
-from understill.models.folder import find_model
+from understill.models.manifest import find_model
 from understill.pipeline.running import CELLS
 from understill.recipe import Recipe, load_recipe, make_recipe
 

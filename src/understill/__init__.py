@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from understill.errors import UserError
     from understill.evaluate.predictor import Predictor
     from understill.loading import load
     from understill.pipeline import run
     from understill.recipe import Recipe, load_recipe
 
-__all__ = ["Predictor", "Recipe", "load", "load_recipe", "run"]
+__all__ = ["Predictor", "Recipe", "UserError", "load", "load_recipe", "run"]
 
 _HOMES = {
     "Predictor": "understill.evaluate.predictor",
     "Recipe": "understill.recipe",
+    "UserError": "understill.errors",
     "load": "understill.loading",
     "load_recipe": "understill.recipe",
     "run": "understill.pipeline",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+from contextlib import contextmanager
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +17,7 @@ from understill.errors import UserError
 from understill.serve.settings import Settings, read_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from understill.recipe import Recipe
 
@@ -29,6 +31,13 @@ class Program(typer.core.TyperGroup):
             return super().invoke(ctx)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] == "understill":
+                raise
+            logging.getLogger(__name__).info("where it happened", exc_info=True)
+            what = f"understill {ctx.invoked_subcommand} needs {error.name}, which is not installed"
+            print(f"error: {what} → pip install understill, with all that it requires", file=sys.stderr)
             raise SystemExit(2) from None
         except (PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
             # A place the user named that cannot be used so; whoever wants the way there asks with -v.
@@ -74,6 +83,20 @@ Tasks = Annotated[
 def _examples(*lines: str) -> str:
     """Lay out the examples at the end of a verb's help."""
     return "\n\n".join(["[bold]Examples[/bold]", *(f"  [cyan]{line}[/cyan]" for line in lines)])
+
+
+@contextmanager
+def _tidy() -> Iterator[None]:
+    """Let SIGTERM end the block like an exception, so that what is half written is removed."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _load(recipe: Path, sets: list[str] | None) -> Recipe:
@@ -389,18 +412,16 @@ def predict(
     named = [name.strip() for name in columns.split(",")] if columns else None
     if named and len(named) > 2:
         raise UserError("--columns takes one text column, or two with a comma between them")
-    with terminal.counter(f"predicting {file}") as progress:
+    with _tidy(), terminal.counter(f"predicting {file}") as progress:
         done = predict_file(predictor, file, out, task, named, progress)
-    terminal.say(f"{done.rows:,} rows answered for {', '.join(done.tasks)}: {out}")
-    if done.unanswered:
-        terminal.say(f"{done.unanswered:,} rows had no text or could not be read; their answers are empty")
+    terminal.show_predicted(done, out)
 
 
 @app.command(
     epilog=_examples(
         "understill export runs/quickstart --to onnx",
-        "understill export runs/quickstart --to huggingface --task mood --out mood-classifier",
-        "understill export runs/quickstart --to int8 --limit 0.5",
+        "understill export runs/quickstart --to int8 --limit 3   [dim]# its dev sets are small[/dim]",
+        "understill export runs/single/models/sst2 --to huggingface --out sst2-classifier",
         "understill export runs/bam/models/student --to onnx --out student-onnx",
     )
 )
@@ -416,22 +437,28 @@ def export(
     ],
     task: Tasks = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder to write; export/FORM in the run folder if not given.")
+        Path | None,
+        typer.Option(
+            help="The folder to write; export/FORM in the run folder if not given. Of several tasks, "
+            "each Hugging Face classifier has a folder in it."
+        ),
     ] = None,
-    limit: Annotated[float, typer.Option(min=0, help="The points out of 100 that int8 may lose on a dev set.")] = 1.0,
+    limit: Annotated[float, typer.Option(min=0, help="The points out of 100 that int8 may lose by any metric.")] = 1.0,
     recipe: Annotated[
         Path | None, typer.Option(help="Whose dev rows to check with; the model's own recipe if not given.")
     ] = None,
     sets: Sets = None,
 ) -> None:
     """Write a model as a folder that other programs run, checked against the model on dev rows, with a model card."""
-    from understill import pipeline, terminal
+    from understill.ship.forms import take_order
 
-    folder = pipeline.find_model(model)
+    folder = take_order(model, to, tuple(task or ()), out).source
     if recipe is None and not (folder / "recipe.yaml").exists():
         raise UserError(f"{folder}: no recipe.yaml here; say whose dev rows to check with by --recipe")
     loaded = _load(recipe or folder / "recipe.yaml", sets)
-    with terminal.Progress() as watch:
+    from understill import pipeline, terminal
+
+    with _tidy(), terminal.Progress() as watch:
         made = pipeline.export(model, loaded, to, tasks=tuple(task or ()), out=out, limit=limit, watch=watch)
     terminal.show_export(made)
 
@@ -526,8 +553,8 @@ def bench(
         list[Path],
         typer.Argument(
             metavar="MODEL",
-            help="Model folders, run folders or exports; a Hugging Face folder is asked through pipeline(). "
-            "The others are compared with the first.",
+            help="Model folders, run folders or exports. A Hugging Face folder is asked through pipeline(), and over "
+            "HTTP as any model is. The others are compared with the first.",
             show_default=False,
         ),
     ],

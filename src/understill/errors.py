@@ -101,6 +101,11 @@ def listed(words: Sequence[str], last: str = "or") -> str:
     return f" {last} ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
+def counted(count: int, noun: str) -> str:
+    """Write how many there are of something: 1 row, 2 rows."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Say which known name was probably meant, or list them all when none is close."""
     names = sorted(known)

@@ -10,9 +10,12 @@ from understill.runtime.onnx import OnnxModel, is_export
 
 
 def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> Answerer:
-    """Load a model folder, the main model of a run folder, or an export; of `threads`, a graph takes all cores.
+    """Load any model that answers: a model folder, the main model of a run folder, or an export.
 
-    An ONNX export is loaded without torch and transformers.
+    Ask it with `model.predict(texts)`, or `model.predict(texts, pairs=seconds)`; its tasks are `model.tasks`. `device`
+    is auto, cpu, cuda or mps, which an ONNX export does not need. `threads` is how many cores an ONNX export takes, all
+    that the process may use where it is not given; torch has a setting of its own. An ONNX export is loaded without
+    torch and transformers. What cannot be loaded raises `understill.UserError`, which says why in a sentence.
     """
     folder = Path(path)
     if is_export(folder):
@@ -37,7 +40,8 @@ def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> A
             raise UserError(f"{folder} holds several classifiers → load one: {', '.join(map(str, classifiers))}")
         return ClassifierModel(classifiers[0], place)
     from understill.evaluate.predictor import Predictor
-    from understill.models.folder import find_model, load_model
+    from understill.models.folder import load_model
+    from understill.models.manifest import find_model
 
     return Predictor(load_model(find_model(folder)), place)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -16,12 +17,15 @@ from rich.progress import Progress as Bars
 from rich.syntax import Syntax
 from rich.table import Table
 
+from understill.errors import counted
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from understill.bench.measure import Bench
     from understill.data.load import LoadedTask
     from understill.estimate import Estimate
+    from understill.evaluate.stream import Predicted
     from understill.models.assets import AssetStatus
     from understill.pipeline import Compared, Comparison, Exported, Kept, Run, Study, Submission, Waste
     from understill.runtime.answers import Answer
@@ -32,12 +36,13 @@ Scores = Mapping[str, Mapping[str, float]]
 #: Seconds between two lines where the output is a file and nothing can be redrawn.
 QUIET = 15.0
 
-#: Columns of a table where the output is a file.
+#: Columns of a table where the output is a file, and COLUMNS does not say.
 WIDTH = 120
 
 # Texts, labels and file names are shown as they are: no markup, no emoji codes, no wrapping.
 _PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}
-out = Console(width=None if sys.stdout.isatty() else WIDTH, **_PLAIN)
+_told = os.environ.get("COLUMNS", "").isdigit()
+out = Console(width=None if sys.stdout.isatty() or _told else WIDTH, **_PLAIN)
 err = Console(stderr=True, **_PLAIN)
 
 
@@ -126,7 +131,10 @@ class Progress:
         self._show(f"{event.who} answers {event.what}", event.rows, event.total)
 
     def _measuring(self, event: Any) -> None:
-        self._show(event.what, event.turn, event.total, event.who)
+        self._show("measuring", event.turn, event.total, f"{event.what}: {event.who}")
+
+    def _expected(self, event: Any) -> None:
+        self._line(f"measuring takes about {duration(event.seconds)}")
 
     def _examined(self, event: Any) -> None:
         said = "not scored" if event.score is None else f"dev {100 * event.score:.1f}"
@@ -293,15 +301,18 @@ def _table(title: str, *columns: str) -> Table:
 def show_export(made: Exported) -> None:
     """Show how far an export is from its model, and where it is."""
     table = _table("the export against the model", "dev set")
-    costs = {each.place: each for each in made.rounded}
-    for column in ("rows", "largest difference", "labels changed", *(("before", "after") if costs else ())):
+    for column in ("rows", "largest difference", "labels changed"):
         table.add_column(column, justify="right")
+    for column in ("metric", "before", "after") if made.rounded else ():
+        table.add_column(column, justify="left" if column == "metric" else "right")
     for each in made.parity:
-        row = [each.place, f"{each.rows:,}", f"{each.worst:.1e}", f"{each.changed:,}"]
-        if costs:
-            cost = costs.get(each.place)
-            row += [_score(cost.metric, cost.before), _score(cost.metric, cost.after)] if cost else ["–", "–"]
-        table.add_row(*row)
+        cells = (each.place, f"{each.rows:,}", f"{each.worst:.1e}", f"{each.changed:,}")
+        costs = [cost for cost in made.rounded if cost.place == each.place]
+        if not costs:  # nothing was rounded, or no row has gold
+            table.add_row(*cells)
+        for cost in costs:
+            table.add_row(*cells, cost.metric, *(_score(cost.metric, value) for value in (cost.before, cost.after)))
+            cells = ("",) * 4
     out.print(table)
     for part in made.parts:
         say(f"wrote {part}")
@@ -310,29 +321,42 @@ def show_export(made: Exported) -> None:
 
 
 def show_bench(bench: Bench) -> None:
-    """Show what models cost side by side; each number has the lowest and the highest round beside it."""
-    first = bench.models[0]
+    """Show what models cost side by side; beside each number stand the lowest and the highest round."""
+    first, names = bench.models[0], _short([each.model for each in bench.models])
     for part in first.latency:
-        title = f"{part}: {bench.texts:,} texts of {bench.task}, {bench.rounds} rounds, {bench.machine['cores']} cores"
-        table = _table(title, "model")
-        here = part != "HTTP"  # a server loads a model in its own way
-        numbers = ("one text, ms", "95 %, ms", "texts/s", "lowest to highest", "× first", "from", "to")
-        for column in (*(("form", "MB") if here else ()), *numbers):
-            table.add_column(column, justify="left" if column == "form" else "right")
-        for each in bench.models:
+        rounds = counted(bench.rounds, "round")
+        table = _table(
+            f"{part}: {bench.texts:,} texts of {bench.task}, {rounds}, {counted(bench.machine['cores'], 'core')}"
+        )
+        table.add_column("model", overflow="fold", min_width=12)
+        table.add_column("form", no_wrap=True)
+        for column in ("MB", "one text\nms", "95 %\nms", "texts/s", "low to high", "× first", "low to high"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for name, each in zip(names, bench.models, strict=True):
             one, rate, times = each.latency[part], each.rate(part), each.times(first, part)
             table.add_row(
-                each.model,
-                *((each.form, f"{each.bytes / 1e6:,.1f}") if here else ()),
+                name,
+                each.form_in(part),
+                f"{each.bytes / 1e6:,.1f}",
                 f"{1000 * one.median:.2f}",
                 f"{1000 * one.p95:.2f}",
                 f"{rate.middle:,.0f}",
                 f"{rate.low:,.0f} to {rate.high:,.0f}",
-                *(f"{value:.3g}" for value in (times.middle, times.low, times.high)),
+                f"{times.middle:.3g}",
+                f"{times.low:.3g} to {times.high:.3g}",
             )
         out.print(table)
-    alone = ", ".join(f"{each.model} {each.rate('tokenising').middle:,.0f}/s" for each in bench.models)
-    say(f"tokenising alone: {alone}")
+    rates = (f"{each.rate('tokenising').middle:,.0f}/s" for each in bench.models)
+    say(f"tokenising alone: {', '.join(f'{name} {rate}' for name, rate in zip(names, rates, strict=True))}")
+
+
+def _short(paths: Sequence[str]) -> list[str]:
+    """Leave out of paths the folder that all of them lie in."""
+    try:
+        shared = os.path.commonpath([os.path.dirname(path) for path in paths])
+    except ValueError:  # some begin at the root and some do not
+        return list(paths)
+    return [os.path.relpath(path, shared or ".") for path in paths]
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:
@@ -432,6 +456,18 @@ def show_counts(counts: Sequence[Any]) -> None:
         shown = "–" if official is None else f"{official:,}"
         table.add_row(task, split, "–" if found is None else f"{found:,}", shown, same)
     out.print(table)
+
+
+def show_predicted(done: Predicted, path: Path) -> None:
+    """Show how many rows of a file were answered, and which were not."""
+    of = f"{done.answered:,} of " if done.unanswered else ""
+    say(f"{of}{counted(done.rows, 'row')} answered for {', '.join(done.tasks)}: {path}")
+    if done.unanswered:
+        say(f"{counted(done.unanswered, 'row')} without an answer of every task, cells kept:")
+        for fault in done.faults:
+            say(f"  {fault}")
+        if rest := done.unanswered - len(done.faults):
+            say(f"  … and {rest:,} more")
 
 
 def show_answers(texts: Sequence[str], second: Sequence[str] | None, answers: Mapping[str, Sequence[Answer]]) -> None:

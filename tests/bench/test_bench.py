@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from kinds import FOLLOWS, MOOD, save_kind
 from understill.bench import measure as measuring
-from understill.bench.measure import MODEL, TOKENS, Measured, measure
-from understill.bench.subjects import open_subjects
+from understill.bench.measure import HTTP, MODEL, TOKENS, Bench, Expected, Measured, measure
+from understill.bench.subjects import Subject, open_subjects
 from understill.bench.texts import COUNT, made_up, read_texts
 from understill.cli import main
 from understill.errors import UserError
+from understill.evaluate.clock import Latency
 from understill.models.folder import load_model
 from understill.ship.huggingface import write_classifier
 from understill.ship.int8 import round_weights
@@ -69,9 +70,115 @@ def test_all_forms_stand_side_by_side(folders: dict[str, Path]) -> None:
         assert all(len(rates) == 3 and min(rates) > 0 for rates in each.rates.values())
         assert 0 < each.latency[MODEL].median <= each.latency[MODEL].p95
     assert bench.models[3].bytes < bench.models[2].bytes
-    turns = [event.who for event in told if "text to answer, round" in event.what]
+    turns = [event.who for event in told if "text to answer, round" in getattr(event, "what", "")]
     assert all(set(turns[first : first + 4]) == {str(folders[form]) for form in FORMS} for first in (0, 4, 8))
-    assert json.loads(json.dumps(bench.to_json()))["models"][1]["form"] == "torch"
+    told_of = json.loads(json.dumps(bench.to_json()))["models"][1]
+    assert told_of["form"] == "torch"
+    assert told_of["texts_per_second"][MODEL] == list(bench.models[1].rates[MODEL])
+    assert told_of["milliseconds_per_text"][MODEL]["p95"] == pytest.approx(1000 * bench.models[1].latency[MODEL].p95)
+
+
+class Clocked:
+    """Something that is timed: it notes what it is asked, and on its clock takes a second for every eight texts."""
+
+    def __init__(self, name: str) -> None:
+        self.asked: list[list[Any]] = []
+        self.subject = Subject(Path(name), "torch", Path(__file__), self.ask, self.ask)
+
+    def ask(self, texts: Any) -> None:
+        self.asked.append(list(texts))
+
+
+def clock(ask: Any, texts: Any) -> float:
+    """Stand in for the clock."""
+    ask(texts)
+    return len(texts) / 8
+
+
+@pytest.fixture
+def clocked(monkeypatch: pytest.MonkeyPatch) -> Clocked:
+    monkeypatch.setattr(measuring, "seconds_of", clock)
+    return Clocked("one")
+
+
+@pytest.mark.parametrize("turn", [0.0, 1.5])
+def test_a_rate_is_texts_by_seconds_however_often_they_are_answered_in_a_turn(
+    clocked: Clocked, turn: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "TURN", turn)
+    told: list[Any] = []
+    bench = measure([clocked.subject], MOOD, list("abcdefgh"), rounds=2, http=False, watch=told.append)
+    assert bench.models[0].rates == {TOKENS: (8.0, 8.0), MODEL: (8.0, 8.0)}
+    again = 2 if turn else 1
+    whole = [asked for asked in clocked.asked if asked == list("abcdefgh")]
+    assert len(whole) == 2 * (1 + 2 * again), "in both parts once to warm up, then in each round"
+    (expected,) = [event.seconds for event in told if isinstance(event, Expected)]
+    single = (measuring.SINGLES + measuring.SINGLES // measuring.RUN) / 8
+    assert expected == pytest.approx(2 * 2 * again + single)
+    turns = [event.turn for event in told[told.index(Expected(expected)) + 1 :]]
+    assert turns == list(range(told[-1].total)), "and then the last turn is over"
+
+
+def test_single_texts_are_asked_one_by_one(clocked: Clocked) -> None:
+    bench = measure([clocked.subject], MOOD, list("abcdefgh"), rounds=1, http=False)
+    latency = bench.models[0].latency[MODEL]
+    assert latency.median == latency.p95 == latency.p99 == 1 / 8
+    single = [asked for asked in clocked.asked if len(asked) == 1]
+    assert len(single) >= measuring.SINGLES
+    assert len({text for (text,) in single}) > 4, "and not always the same"
+
+
+def test_a_server_is_asked_about_all_texts_some_in_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from understill.bench.server import ROWS, Client
+
+    asked: list[list[Any]] = []
+    monkeypatch.setattr(Client, "_post", lambda self, texts: asked.append(list(texts)))
+    texts = [str(number) for number in range(3 * ROWS + 1)]
+    with ThreadPoolExecutor(2) as pool:
+        client = Client(Path("model"), MOOD, 1, pool)
+        client.ask(texts)
+        assert sorted(map(len, asked)) == [1, ROWS, ROWS, ROWS]
+        assert sorted(text for part in asked for text in part) == sorted(texts)
+        asked.clear()
+        client.ask(texts[:1])
+        assert asked == [["0"]]
+
+
+def test_pipeline_takes_thirty_two_texts_at_once(folders: dict[str, Path]) -> None:
+    from understill.ship.huggingface import Pipeline
+
+    pipeline = Pipeline(folders["pipeline()"])
+    sizes: list[int] = []
+    pipeline.answer.model.register_forward_pre_hook(
+        lambda module, given, named: sizes.append(len(named["input_ids"])), with_kwargs=True
+    )
+    pipeline.ask(made_up(False)[:70])
+    assert sizes == [32, 32, 6]
+
+
+def test_a_table_has_room_for_every_number_and_names_what_a_server_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    from understill import terminal
+
+    slow, fast = Latency(0.25, 1.25, 2.0), Latency(0.001, 0.002, 0.003)
+    forms = {"hf/mood": ("pipeline()", slow), "onnx": ("ONNX float32", fast), "int8": ("ONNX int8", fast)}
+    parts = {MODEL: (12345.6, 23456.7), HTTP: (1234.5, 2345.6), TOKENS: (99999.0, 99999.0)}
+    models = [
+        Measured(f"runs/a-long-name/export/{name}", form, 90_912_345, parts, {MODEL: latency, HTTP: latency})
+        for name, (form, latency) in forms.items()
+    ]
+    terminal.show_bench(Bench("mood", 512, 20.0, 1, {"cores": 2}, tuple(models)))
+    said = capsys.readouterr().out
+    assert "512 texts of mood, 1 round, 2 cores" in said
+    rows = [line for line in said.splitlines() if " to " in line and "texts" not in line and "low" not in line]
+    assert max(map(len, said.splitlines())) <= 120 and "…" not in said
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in rows]
+    assert [row[:2] for row in cells] == [
+        *(["hf/mood", "pipeline()"], ["onnx", "ONNX float32"], ["int8", "ONNX int8"]),
+        *(["hf/mood", "torch"], ["onnx", "ONNX float32"], ["int8", "ONNX int8"]),
+    ]
+    assert cells[0][2:] == ["90.9", "250.00", "1250.00", "17,901", "12,346 to 23,457", "1", "1 to 1"]
 
 
 @pytest.mark.usefixtures("quick")

@@ -150,6 +150,16 @@ def test_json_lines_that_are_no_objects_are_faults(tmp_path: Path) -> None:
     assert found[3].values == ("b", None)
 
 
+def test_a_csv_without_commas_in_its_header_may_have_semicolons(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'text;label\n"one; two";x\nthree, four;y\nfive\n')
+    assert columns_of(data_file(path)) == ("text", "label")
+    first, second, third = rows(path)
+    assert (first.values, second.values) == (("one; two", "x"), ("three, four", "y"))
+    assert third.fault == "1 column where the header has 2"
+    assert columns_of(data_file(write(tmp_path / "b.csv", "text,a;b\n1,2\n"))) == ("text", "a;b")
+    assert columns_of(data_file(write(tmp_path / "c.tsv", "text;label\n"))) == ("text;label",)
+
+
 def test_an_optional_column_may_be_absent(tmp_path: Path) -> None:
     assert rows(write(tmp_path / "a.csv", "text\nhello\n"), optional=("label",))[0].values == ("hello", None)
     assert rows(write(tmp_path / "a.jsonl", '{"text": "hello"}\n'), optional=("label",))[0].values == ("hello", None)

@@ -18,7 +18,8 @@ from tiny import WORDS
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
 from understill.loading import load
-from understill.models.folder import find_model, load_model
+from understill.models.folder import load_model
+from understill.models.manifest import find_model
 from understill.runtime.answers import Answer
 from understill.tasks import Task
 

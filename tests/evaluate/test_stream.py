@@ -214,15 +214,28 @@ def test_a_new_output_replaces_an_old_one(predictor: Predictor, tmp_path: Path) 
 # Rows that cannot be answered -----------------------------------------------------------------------------------------
 
 
-def test_csv_rows_that_cannot_be_answered_keep_empty_answers_and_are_counted(
-    predictor: Predictor, tmp_path: Path
+@pytest.mark.parametrize("wanted", ["jsonl", "csv", "parquet"])
+def test_csv_rows_that_cannot_be_answered_keep_their_cells_and_are_named(
+    predictor: Predictor, tmp_path: Path, wanted: str
 ) -> None:
-    content = b"nr,text\n1,good\n2,\n3,  \n4\n5,good,more\n6,\xff\xfe bad bytes\n7,not bad\n"
-    (tmp_path / "in.csv").write_bytes(content)
-    done = predict_file(predictor, tmp_path / "in.csv", tmp_path / "out.jsonl")
-    assert done == Predicted(7, 5, ("mood", "topic", "stars"))
-    found = read(tmp_path / "out.jsonl")
-    assert [row["nr"] for row in found] == ["1", "2", "3", None, None, "6", "7"]  # every row keeps its place
+    content = 'nr,text,note\n1,good,a\n2,,b\n3,"  ",c\n4,good\n5,good,more,d\n6,"good" x,e\n7,not bad,f\n'
+    source, target = tmp_path / "in.csv", tmp_path / f"out.{wanted}"
+    source.write_text(content, encoding="utf-8")
+    done = predict_file(predictor, source, target)
+    assert done == Predicted(7, 5, ("mood", "topic", "stars")) and done.answered == 2
+    assert list(map(str, done.faults)) == [
+        f'{source}:3: no text in column "text"',
+        f'{source}:4: no text in column "text"',
+        f"{source}:5: 2 columns where the header has 3",
+        f"{source}:6: 4 columns where the header has 3",
+        f"{source}:7: there is text after a closing quote",
+    ]
+    found = read(target)
+    kept = [[(row[name] or "").strip() for name in ("nr", "text", "note")] for row in found]
+    assert kept == [  # every row keeps its place
+        *(["1", "good", "a"], ["2", "", "b"], ["3", "", "c"], ["4", "good", ""]),
+        *(["5", "good", "more,d"], ['6,"good" x,e', "", ""], ["7", "not bad", "f"]),
+    ]
     assert [row["mood_predicted"] is not None for row in found] == [True, False, False, False, False, False, True]
     for row in found:
         assert (
@@ -234,11 +247,40 @@ def test_csv_rows_that_cannot_be_answered_keep_empty_answers_and_are_counted(
             )
             == 1
         )
-    assert found[5]["text"] == "\\xff\\xfe bad bytes"
     expected = predictor.predict(["good", "not bad"])["stars"]
-    assert [found[0]["stars_predicted"], found[6]["stars_predicted"]] == pytest.approx(
+    assert [float(found[place]["stars_predicted"]) for place in (0, 6)] == pytest.approx(
         [answer.score for answer in expected], abs=1e-4
     )
+
+
+@pytest.mark.parametrize("given", ["csv", "tsv", "jsonl", "csv.gz"])
+def test_a_file_that_is_not_utf_8_is_refused_before_any_work(
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    source = write(tmp_path / f"in.{given}", [{"text": "good"}, {"text": "Müll"}])
+    with pa.input_stream(str(source), compression="detect") as file:
+        content = file.read().decode().encode("latin-1")
+    with pa.output_stream(str(source), compression="detect") as file:
+        file.write(content)
+    watched(predictor, monkeypatch, lambda texts: pytest.fail("the model was asked"))
+    line = 2 if given == "jsonl" else 3
+    with pytest.raises(UserError, match=rf"in\.{given}:{line}: the text is not UTF-8 → save the file as UTF-8"):
+        predict_file(predictor, source, tmp_path / "out.csv")
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+def test_a_csv_with_semicolons_is_answered_alike(predictor: Predictor, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text('\nnr;text\n1;"good; very"\n2;not, so bad\n', encoding="utf-8")
+    assert predict_file(predictor, source, tmp_path / "out.csv", ["mood"]) == Predicted(2, 0, ("mood",))
+    assert [row["text"] for row in read(tmp_path / "out.csv")] == ["good; very", "not, so bad"]
+
+
+def test_of_many_rows_without_an_answer_the_first_are_named(predictor: Predictor, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.parquet", [{"text": None}] * 30)
+    done = predict_file(predictor, source, tmp_path / "out.parquet")
+    assert (done.answered, done.unanswered, len(done.faults)) == (0, 30, stream.SHOWN)
+    assert done.faults[-1].place == f"{source}:row {stream.SHOWN}"
 
 
 def test_json_rows_that_cannot_be_answered_keep_empty_answers_and_are_counted(
@@ -257,6 +299,13 @@ def test_json_rows_that_cannot_be_answered_keep_empty_answers_and_are_counted(
         False,
         True,
     ]
+
+
+def test_a_key_that_only_a_late_line_of_json_has_is_kept(predictor: Predictor, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", [{"text": "good"}] * 1100 + [{"text": "bad", "note": "mine"}])
+    for name in ("out.jsonl", "out.csv"):
+        predict_file(predictor, source, tmp_path / name, ["mood"])
+        assert [row["note"] for row in read(tmp_path / name)[-2:]] == [None, "mine"]
 
 
 def test_a_row_may_be_answered_by_some_tasks_only(predictor: Predictor, tmp_path: Path) -> None:

@@ -85,3 +85,81 @@ except UserError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert 'needs onnxruntime, which is not installed → pip install "understill[onnx]"' in done.stdout
+
+
+#: The same for the command line: what cannot be done here says what it lacks.
+VERBS = """
+import json, sys
+
+allowed, verbs = json.loads(sys.argv[1])
+ALLOWED = {"understill", "onnxruntime", "tokenizers", "numpy", *allowed, *sys.stdlib_module_names}
+
+class Finding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        known = name.partition(".")[0] in ALLOWED or name.startswith("_sysconfigdata")
+        return self.finder.find_spec(name, path, target) if known else None
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = map(Finding, sys.meta_path)
+sys.argv = ["understill", *verbs]
+from understill.__main__ import main
+main()
+"""
+#: typer, with what it brings along.
+TYPER = [
+    "typer",
+    "rich",
+    "click",
+    "shellingham",
+    "typing_extensions",
+    "markdown_it",
+    "mdurl",
+    "pygments",
+    "annotated_doc",
+]
+TYPER += ["pydantic", "pydantic_core", "annotated_types", "typing_inspection"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an export, the model that it was made of, and a file of texts."""
+    root = tmp_path_factory.mktemp("small")
+    predictor = Predictor(load_model(save_kind(root / "model", "static")))
+    (root / "onnx").mkdir()
+    write_onnx(predictor.folder, predictor.tasks, root / "onnx")
+    (root / "in.csv").write_text("text\ngood\n", encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("libraries", "verbs", "code", "said"),
+    [
+        (TYPER, "predict onnx --text good", 0, "mood: "),
+        (TYPER, "predict onnx --file in.csv --out out.csv", 2, "error: understill predict needs pyarrow, which is not"),
+        ([*TYPER, "pyarrow"], "predict onnx --file in.csv --out out.csv", 0, "1 row answered for mood, topic, stars"),
+        (TYPER, "bench onnx --no-http --rounds 1", 0, "text to answer: 512 texts of mood, 1 round"),
+        (TYPER, "predict model --text good", 2, "→ pip install understill, or export the model"),
+        (TYPER, "export model --to onnx --out new", 2, "error: understill export needs yaml, which is not installed"),
+        (TYPER, "evaluate model", 2, "which is not installed → pip install understill, with all that it requires"),
+        (
+            [],
+            "predict onnx --text good",
+            2,
+            "error: the command line needs typer, which is not installed → pip install",
+        ),
+    ],
+)
+def test_where_little_is_installed_a_verb_answers_or_says_what_it_needs(
+    small: Path, libraries: list[str], verbs: str, code: int, said: str
+) -> None:
+    given = json.dumps([libraries, verbs.split()])
+    command = [sys.executable, "-c", VERBS, given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=small)
+    told = done.stdout + done.stderr
+    assert (done.returncode, said in told, "Traceback" in told) == (code, True, False), told
+    assert code == 0 or len(told.splitlines()) == 1

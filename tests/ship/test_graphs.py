@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ from kinds import ALIKE, BEST, FOLLOWS, KINDS, SECOND, TASKS, TEXTS, save_kind
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
 from understill.loading import load
-from understill.models.encoder import HEAD_SHAPES
-from understill.models.folder import find_model, load_model
+from understill.models.folder import load_model
+from understill.models.manifest import find_model
+from understill.models.shape import HEAD_SHAPES
 from understill.runtime.onnx import OnnxModel
-from understill.ship import onnx as shipping
+from understill.ship import forms
 from understill.ship.onnx import write_onnx
 from understill.tasks import Task
 
@@ -74,6 +77,32 @@ def test_answers_are_those_of_the_model(both: tuple[Predictor, OnnxModel]) -> No
                 assert one.probabilities == (other.probabilities and pytest.approx(other.probabilities, abs=1e-4))
 
 
+def test_short_texts_are_answered_for_all_tasks_in_one_pass(
+    both: tuple[Predictor, OnnxModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a text that some task cuts shorter than others costs another pass, and no answer changes by a bit."""
+    _, export = both
+    tasks, short = export.choose(None, False), ["good", "not bad at all"]
+    assert len({export.max_lengths[task.name] for task in tasks}) > 1
+    session, rows = export.session, Counter[int]()
+
+    class Counted:
+        def run(self, names: list[str], feed: Any) -> Any:
+            rows[len(names)] += len(next(iter(feed.values())))
+            return session.run(names, feed)
+
+    cases = ((short, {len(tasks): 2}), ([*short, TEXTS[5]], {len(tasks) - 1: 3, 1: 3}))
+    for texts, passed in cases:
+        alone = {task.name: export.logits(texts, None, [task])[task.name].logits for task in tasks}
+        rows.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(export, "session", Counted())
+            together = export.logits(texts, None, tasks)
+        assert rows == passed, "rows, by how many tasks are answered"
+        for name, logits in alone.items():
+            assert np.array_equal(together[name].logits, logits)
+
+
 def test_no_texts_get_no_answers(both: tuple[Predictor, OnnxModel]) -> None:
     predictor, export = both
     assert export.predict([]) == predictor.predict([])
@@ -83,7 +112,7 @@ def test_the_graph_is_one_for_all_tasks_and_asks_for_tokens_alone(both: tuple[Pr
     _, export = both
     assert [each.name for each in export.session.get_outputs()] == [f"logits_{task.name}" for task in TASKS]
     assert set(export.asks) <= {"ids", "lengths", "second"}
-    assert sorted(path.name for path in export.folder.iterdir()) == ["model.onnx", "tokenizer.json", "understill.json"]
+    assert sorted(path.name for path in export.source.iterdir()) == ["model.onnx", "tokenizer.json", "understill.json"]
 
 
 @pytest.mark.parametrize("network", sorted(set(HEAD_SHAPES) - {"bert", "roberta"}))
@@ -120,13 +149,13 @@ def test_tasks_may_have_the_names_of_inputs(tmp_path: Path) -> None:
 def test_an_export_is_no_model_to_train_or_score(both: tuple[Predictor, OnnxModel]) -> None:
     _, export = both
     with pytest.raises(UserError, match=r"is an ONNX export, which answers .* → name the model that it was made of"):
-        find_model(export.folder)
+        find_model(export.source)
 
 
 def test_missing_libraries_are_named_with_the_line_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "find_spec", lambda name: None)
+    monkeypatch.setattr(forms, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'onnx, onnxruntime and onnxscript → pip install "understill\[onnx\]"'):
-        shipping.need_libraries()
+        forms.need_libraries()
 
 
 # Folders that are not whole -------------------------------------------------------------------------------------------
@@ -155,6 +184,39 @@ def test_a_broken_file_is_one_sentence(export_folder: Path, name: str, content: 
     with pytest.raises(UserError, match=said) as error:
         load(export_folder)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
+def test_a_file_that_is_missing_is_named(export_folder: Path, name: str) -> None:
+    (export_folder / name).unlink()
+    with pytest.raises(UserError, match=rf"onnx: {name} is missing → copy the whole folder again"):
+        load(export_folder)
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_no_threads_are_too_few(export_folder: Path, threads: int) -> None:
+    assert OnnxModel(export_folder, threads=1).threads == 1
+    with pytest.raises(UserError, match=rf"threads={threads}: a model needs at least one"):
+        load(export_folder, threads=threads)
+
+
+def test_a_model_says_what_it_is(export_folder: Path) -> None:
+    names = "mood, topic, stars, follows, alike, best"
+    assert repr(load(export_folder)) == f"<OnnxModel of {export_folder} for {names}>"
+    model = export_folder.with_name("model")
+    assert repr(load(model)) == f"<Predictor of {model} for {names}>"
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_special_tokens_in_a_text_are_read_as_the_manifest_says(tmp_path: Path, split: bool) -> None:
+    folder = load_model(save_kind(tmp_path / "model", "bert", (FOLLOWS,)))
+    folder.tokenizer.split_special_tokens = split
+    (tmp_path / "onnx").mkdir()
+    write_onnx(folder, folder.tasks, tmp_path / "onnx")
+    export = OnnxModel(tmp_path / "onnx")
+    ids = export.tokenise(["good [SEP] bad"], 32).ids.tolist()
+    assert ids == Predictor(folder).encode(["good [SEP] bad"], 32).ids.tolist()
+    assert ids.count(folder.tokenizer.sep_token_id) == (1 if split else 2)
 
 
 def test_a_manifest_without_a_fact_is_broken(export_folder: Path) -> None:

@@ -17,7 +17,8 @@ from understill.evaluate.predictor import Predictor
 from understill.loading import load
 from understill.models.encoder import HEAD_SHAPES
 from understill.models.folder import load_model
-from understill.ship.huggingface import refuse_others, score_link, write_classifier
+from understill.ship.forms import refuse_others
+from understill.ship.huggingface import score_link, write_classifier
 from understill.targets.checkpoint import open_checkpoint
 from understill.tasks import Task
 
@@ -145,4 +146,4 @@ def test_what_is_no_plain_classifier_is_told_what_to_use(
     network, heads = KINDS[kind]
     predictor = opened(tmp_path, network, tasks, **heads)
     with pytest.raises(UserError, match=said):
-        refuse_others(predictor.folder, tasks)
+        refuse_others(predictor.folder.path, tasks)

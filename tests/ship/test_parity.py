@@ -11,7 +11,7 @@ from kinds import MOOD, STARS
 from understill.errors import UserError
 from understill.runtime.answers import Predictions
 from understill.ship.int8 import Rounded, refuse_loss
-from understill.ship.parity import TOLERANCE, Parity, compare, refuse_difference
+from understill.ship.parity import TOLERANCE, Parity, compare, refuse_difference, refuse_no_numbers
 from understill.tasks import Task
 
 
@@ -48,6 +48,35 @@ def test_a_loss_is_in_points_and_an_error_counts_the_other_way() -> None:
     assert Rounded("mood/dev", "accuracy", 0.9, 0.885).loss == pytest.approx(1.5)
     assert Rounded("mood/dev", "accuracy", 0.9, 0.91).loss < 0
     assert Rounded("stars/dev", "mse", 0.5, 0.75).loss == pytest.approx(0.25)
+
+
+@given(st.integers(1, 2000), st.data())
+def test_a_loss_of_just_the_limit_passes_and_a_row_more_does_not(rows: int, data: st.DataObject) -> None:
+    right = data.draw(st.integers(0, rows))
+    lost = data.draw(st.integers(0, right))
+    limit = 100 * lost / rows
+    refuse_loss([Rounded("mood/dev", "accuracy", right / rows, (right - lost) / rows)], limit)
+    if lost < right:
+        with pytest.raises(UserError, match="int8 loses more than"):
+            refuse_loss([Rounded("mood/dev", "accuracy", right / rows, (right - lost - 1) / rows)], limit)
+
+
+def test_the_limit_as_it_is_typed_is_met_by_the_loss_of_one_row_in_two_hundred() -> None:
+    assert 100 * (123 / 200 - 122 / 200) > 0.5, "which arithmetic makes of it"
+    refuse_loss([Rounded("mood/dev", "accuracy", 123 / 200, 122 / 200)], 0.5)
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_a_score_that_is_no_number_is_refused_whatever_the_limit(broken: float) -> None:
+    with pytest.raises(UserError, match=r"scores that are no numbers: stars/dev mse 0.5000 → \w+ → write --to onnx"):
+        refuse_loss([Rounded("stars/dev", "mse", 0.5, broken)], 1e9)
+
+
+@pytest.mark.parametrize("broken", [np.nan, -np.inf])
+def test_answers_that_are_no_numbers_are_refused(broken: float) -> None:
+    refuse_no_numbers("int8", "mood/dev", said(MOOD, [[0, 1]]))
+    with pytest.raises(UserError, match=r"int8 answers 1 of 2 rows of mood/dev with what is no number → write --to"):
+        refuse_no_numbers("int8", "mood/dev", said(MOOD, [[0, 1], [0, broken]]))
 
 
 def test_a_loss_above_the_limit_is_refused_with_what_to_write_instead() -> None:

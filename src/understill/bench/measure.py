@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from understill.bench.server import CONNECTIONS, ROWS, serving
-from understill.bench.subjects import PIPELINE_BATCH, Subject
-from understill.evaluate.clock import Latency, Text, latency_of, seconds_of
+from understill.bench.subjects import PIPELINE, Subject
+from understill.evaluate.clock import PIPELINE_BATCH, Latency, Text, latency_of, seconds_of
 from understill.tasks import Task
 
 #: What is timed of each model, in this order.
@@ -41,7 +41,14 @@ class Measuring:
     total: int
 
 
-Watch = Callable[[Measuring], None]
+@dataclass(frozen=True)
+class Expected:
+    """About how many seconds all turns will take."""
+
+    seconds: float
+
+
+Watch = Callable[[Measuring | Expected], None]
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,10 @@ class Measured:
     bytes: int  # of its weights on disk
     rates: Mapping[str, tuple[float, ...]]  # texts per second, by part and round
     latency: Mapping[str, Latency]  # of single texts, by part
+
+    def form_in(self, part: str) -> str:
+        """Return what answers in a part: a server has its own way to ask a Hugging Face folder."""
+        return "torch" if part == HTTP and self.form == PIPELINE else self.form
 
     def rate(self, part: str) -> Spread:
         """Return the texts per second of a part."""
@@ -84,9 +95,34 @@ class Bench:
     models: tuple[Measured, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return all that was measured."""
-        settings = {"pipeline_batch": PIPELINE_BATCH, "http_connections": CONNECTIONS, "http_rows": ROWS}
-        return {**asdict(self), "settings": {**settings, "single_texts": SINGLES}}
+        """Return all that was measured, with the unit in each name."""
+        return {
+            "task": self.task,
+            "texts": self.texts,
+            "words_per_text": self.words,
+            "rounds": self.rounds,
+            "machine": dict(self.machine),
+            "models": [
+                {
+                    "model": each.model,
+                    "form": each.form,
+                    "bytes": each.bytes,
+                    "texts_per_second": {part: list(rates) for part, rates in each.rates.items()},
+                    "milliseconds_per_text": {
+                        part: {name: 1000 * value for name, value in asdict(latency).items()}
+                        for part, latency in each.latency.items()
+                    },
+                    **({"form_of_http": each.form_in(HTTP)} if HTTP in each.rates else {}),
+                }
+                for each in self.models
+            ],
+            "settings": {
+                "pipeline_batch": PIPELINE_BATCH,
+                "http_connections": CONNECTIONS,
+                "http_rows": ROWS,
+                "single_texts": SINGLES,
+            },
+        }
 
 
 def measure(
@@ -99,19 +135,21 @@ def measure(
     watch: Watch | None = None,
 ) -> Bench:
     """Measure models with texts: tokenising alone, from text to answer, and through servers of their own."""
-    generator, watch = np.random.default_rng(0), watch or (lambda turn: None)
+    names = [str(each.path) for each in subjects]
+    watch = watch or (lambda event: None)
     with ExitStack() as stack:
         parts: dict[str, list[Ask]] = {
             TOKENS: [each.tokenise for each in subjects],
             MODEL: [each.ask for each in subjects],
         }
         if http:
-            parts[HTTP] = [stack.enter_context(serving(each.path, task)).ask for each in subjects]
-        names = [str(each.path) for each in subjects]
-        rates = {part: _many(part, names, asks, texts, rounds, generator, watch) for part, asks in parts.items()}
-        singles = {
-            part: _single(part, names, asks, texts, generator, watch) for part, asks in parts.items() if part != TOKENS
-        }
+            parts[HTTP] = []
+            for place, each in enumerate(subjects):
+                watch(Measuring(names[place], "starting servers", place, len(subjects)))
+                parts[HTTP].append(stack.enter_context(serving(each.path, task)).ask)
+        turns = Turns(names, parts, texts, rounds, watch)
+        rates = {part: turns.many(part) for part in parts}
+        singles = {part: turns.single(part) for part in parts if part != TOKENS}
     return Bench(
         task.name,
         len(texts),
@@ -131,50 +169,59 @@ def measure(
     )
 
 
-def _many(
-    part: str,
-    names: Sequence[str],
-    asks: Sequence[Ask],
-    texts: Sequence[Text],
-    rounds: int,
-    generator: np.random.Generator,
-    watch: Watch,
-) -> list[list[float]]:
-    """Return the texts per second of each model and round."""
-    total, turn = len(asks) * (rounds + 1), 0
-    again = []
-    for name, ask in zip(names, asks, strict=True):
-        watch(Measuring(name, f"{part}, warm-up", turn, total))
-        ask(texts[:1])
-        again.append(max(1, math.ceil(TURN / seconds_of(ask, texts))))
-        turn += 1
-    found: list[list[float]] = [[] for _ in asks]
-    for number in range(rounds):
-        for place in generator.permutation(len(asks)).tolist():
-            watch(Measuring(names[place], f"{part}, round {number + 1} of {rounds}", turn, total))
-            seconds = sum(seconds_of(asks[place], texts) for _ in range(again[place]))
-            found[place].append(again[place] * len(texts) / seconds)
-            turn += 1
-    return found
+class Turns:
+    """Models that take turns, in each part of what is measured."""
 
+    def __init__(
+        self, names: Sequence[str], parts: Mapping[str, Sequence[Ask]], texts: Sequence[Text], rounds: int, watch: Watch
+    ) -> None:
+        self.names, self.parts, self.texts, self.rounds, self.watch = names, parts, texts, rounds, watch
+        self.generator = np.random.default_rng(0)
+        self.done, self.total = 0, len(names) * len(parts)
+        self.again: dict[str, list[int]] = {}  # how often a model answers all texts in a turn
+        seconds = 0.0
+        for part, asks in parts.items():
+            self.again[part] = []
+            for place, ask in enumerate(asks):
+                self._tell(place, f"{part}, warm-up")
+                ask(texts[:1])
+                many = seconds_of(ask, texts)
+                self.again[part].append(max(1, math.ceil(TURN / many)))
+                seconds += rounds * self.again[part][-1] * many
+                seconds += (SINGLES + SINGLES // RUN) * seconds_of(ask, texts[:1]) if part != TOKENS else 0
+        self.done = 0
+        self.total = len(names) * (rounds * len(parts) + SINGLES // RUN * sum(part != TOKENS for part in parts))
+        watch(Expected(seconds))
 
-def _single(
-    part: str,
-    names: Sequence[str],
-    asks: Sequence[Ask],
-    texts: Sequence[Text],
-    generator: np.random.Generator,
-    watch: Watch,
-) -> list[list[float]]:
-    """Return the seconds of single texts, the same ones for each model."""
-    found: list[list[float]] = [[] for _ in asks]
-    drawn = generator.integers(len(texts), size=(SINGLES // RUN, RUN))
-    for turn, numbers in enumerate(drawn.tolist()):
-        for place in generator.permutation(len(asks)).tolist():
-            watch(Measuring(names[place], f"{part}, single texts", turn, len(drawn)))
-            asks[place](texts[:1])
-            found[place] += [seconds_of(asks[place], [texts[number]]) for number in numbers]
-    return found
+    def many(self, part: str) -> list[list[float]]:
+        """Return the texts per second of each model and round."""
+        asks, again = self.parts[part], self.again[part]
+        found: list[list[float]] = [[] for _ in asks]
+        for number in range(self.rounds):
+            for place in self._order():
+                self._tell(place, f"{part}, round {number + 1} of {self.rounds}")
+                seconds = sum(seconds_of(asks[place], self.texts) for _ in range(again[place]))
+                found[place].append(again[place] * len(self.texts) / seconds)
+        return found
+
+    def single(self, part: str) -> list[list[float]]:
+        """Return the seconds of single texts, the same ones for each model."""
+        asks = self.parts[part]
+        found: list[list[float]] = [[] for _ in asks]
+        for numbers in self.generator.integers(len(self.texts), size=(SINGLES // RUN, RUN)).tolist():
+            for place in self._order():
+                self._tell(place, f"{part}, single texts")
+                asks[place](self.texts[:1])
+                found[place] += [seconds_of(asks[place], [self.texts[number]]) for number in numbers]
+        return found
+
+    def _order(self) -> list[int]:
+        """Draw who comes when in a round."""
+        return [int(place) for place in self.generator.permutation(len(self.names))]
+
+    def _tell(self, place: int, what: str) -> None:
+        self.watch(Measuring(self.names[place], what, self.done, self.total))
+        self.done += 1
 
 
 def _spread(values: Sequence[float]) -> Spread:

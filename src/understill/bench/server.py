@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from threading import Timer
 
 from understill.errors import UserError
-from understill.evaluate.clock import Text
+from understill.evaluate.clock import Text, apart
 from understill.tasks import Task
 
 #: Connections, and the texts of one request, when many texts are asked for.
@@ -78,11 +78,8 @@ class Client:
 
     def _post(self, texts: Sequence[Text]) -> None:
         """Ask about a few texts over a connection that is free."""
-        question = {
-            "texts": [text if isinstance(text, str) else text[0] for text in texts],
-            "pairs": [text[1] for text in texts] if self.task.pair else None,
-            "tasks": [self.task.name],
-        }
+        first, second = apart(texts)
+        question = {"texts": first, "pairs": second, "tasks": [self.task.name]}
         connection = self.idle.get()
         try:
             headers = {"Content-Type": "application/json"}

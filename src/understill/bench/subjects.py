@@ -6,17 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from understill.errors import UserError
-from understill.evaluate.clock import Text
+from understill.evaluate.clock import Text, apart
 from understill.loading import load
 from understill.runtime.answers import Answerer
 from understill.runtime.onnx import GRAPH, OnnxModel
 from understill.tasks import Task
 
-#: Texts that `pipeline()` is told to take at once; all others choose for themselves.
-PIPELINE_BATCH = 32
+#: The form of a Hugging Face folder, which is asked as whoever has no understill asks it.
+PIPELINE = "pipeline()"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +23,7 @@ class Subject:
     """A model that can be timed."""
 
     path: Path
-    form: str  # pipeline(), torch, ONNX float32, ONNX int8
+    form: str  # PIPELINE, torch, ONNX float32, ONNX int8
     weights: Path
     ask: Callable[[Sequence[Text]], object]
     tokenise: Callable[[Sequence[Text]], object]
@@ -54,38 +53,22 @@ def _subject(path: Path, model: Answerer, task: Task) -> Subject:
         length = model.max_lengths[task.name]
         form = f"ONNX {model.weights}".rstrip()
         tokenise = partial(model.tokenise, max_length=length)
-        return Subject(path, form, model.folder / GRAPH, partial(_ask, model, task), tokenise)
+        return Subject(path, form, model.source / GRAPH, partial(_ask, model, task), tokenise)
     from understill.evaluate.predictor import Predictor
     from understill.models.folder import WEIGHTS
 
     if isinstance(model, Predictor):
         encode, length = model.encode, model.folder.max_lengths[task.name]
-        weights = model.folder.path / WEIGHTS
+        weights = model.source / WEIGHTS
         return Subject(path, "torch", weights, partial(_ask, model, task), lambda texts: encode(list(texts), length))
-    from understill.ship.huggingface import ClassifierModel
+    from understill.ship.huggingface import ClassifierModel, Pipeline
 
     assert isinstance(model, ClassifierModel)
-    return _pipeline(path, model.folder)
+    pipeline = Pipeline(model.source)
+    return Subject(path, PIPELINE, model.source / WEIGHTS, pipeline.ask, pipeline.tokenise)
 
 
 def _ask(model: Answerer, task: Task, texts: Sequence[Text]) -> None:
     """Have texts, or pairs, answered in words."""
-    first = [text if isinstance(text, str) else text[0] for text in texts]
-    second = [text[1] for text in texts if not isinstance(text, str)]
-    model.predict(first, second or None, [task.name])
-
-
-def _pipeline(path: Path, folder: Path) -> Subject:
-    """Return a Hugging Face classifier as whoever has no understill asks it."""
-    from transformers import pipeline
-
-    answer: Any = pipeline("text-classification", str(folder), device="cpu", top_k=None)
-
-    def ask(texts: Sequence[Text]) -> None:
-        given = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
-        answer(given, batch_size=PIPELINE_BATCH, truncation=True)
-
-    def tokenise(texts: Sequence[Text]) -> None:
-        answer.tokenizer(list(texts), truncation=True)
-
-    return Subject(path, "pipeline()", folder / "model.safetensors", ask, tokenise)
+    first, second = apart(texts)
+    model.predict(first, second, [task.name])

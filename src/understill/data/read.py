@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from understill.errors import Problem, UserError, nearest
+from understill.errors import Problem, UserError, counted, nearest
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
 CODECS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
@@ -39,7 +39,10 @@ class BadFile(UserError):
 
 
 class Row(NamedTuple):
-    """One row: its line (its row in Parquet), the values asked for, and what is wrong with it, if anything."""
+    """One row: its line (its row in Parquet), the values asked for, and what is wrong with it, if anything.
+
+    The values of a row with a fault are the cells that were found.
+    """
 
     number: int
     values: tuple[Any, ...]
@@ -120,16 +123,15 @@ def read_rows(file: File, columns: Sequence[str], optional: Collection[str] = ()
         raise BadFile(str(file.path), "the file has no rows", "give a file with data, or leave this one out")
 
 
-def columns_of(file: File) -> tuple[str, ...]:
-    """Name the columns of a file; for JSON lines, the keys of its first lines."""
+def columns_of(file: File, lines: int | None = JSON_LOOKAHEAD) -> tuple[str, ...]:
+    """Name the columns of a file; for JSON lines, the keys of its first lines, or of all."""
     if file.format == "parquet":
         with _open_parquet(file) as parquet:
             return tuple(parquet.schema_arrow.names)
     with _open(file) as stream:
         if file.format == "jsonl":
-            first = [row for _, row, _ in _json_lines(file, stream, JSON_LOOKAHEAD) if row is not None]
-            return tuple(dict.fromkeys(key for row in first for key in row))
-        return _header(file, _Lines(file, stream))
+            return tuple(dict.fromkeys(key for _, row, _ in _json_lines(file, stream, lines) for key in row or ()))
+        return _header(file, _Lines(file, stream))[0]
 
 
 # Which columns ------------------------------------------------------------------------------------------------------
@@ -141,7 +143,7 @@ def _positions(file: File, there: Sequence[str], columns: Sequence[str], optiona
     for name in columns:
         if name not in there and name not in optional:
             if len(there) == 1 and any(sign in there[0] for sign in ",;\t|"):
-                fix = "put commas between the columns of a .csv, tabs between those of a .tsv"
+                fix = "put commas or semicolons between the columns of a .csv, tabs between those of a .tsv"
                 raise BadFile(str(file.path), f'the whole header is one column, "{there[0][:100]}"', fix)
             shown = ", ".join(there[:30]) + (", …" if len(there) > 30 else "")
             close = nearest(name, there)
@@ -189,6 +191,22 @@ def _short(error: Exception) -> str:
     return lines[0].rstrip(". ") if lines else type(error).__name__
 
 
+def refuse_other_encodings(file: File) -> None:
+    """Refuse a text file that is not UTF-8, with its first line that is not."""
+    if file.format == "parquet":
+        return
+    with _open(file) as stream:
+        number = 0
+        try:
+            for line in stream:
+                number += 1
+                line.decode()
+        except OSError:
+            raise _damaged(file) from None
+        except UnicodeDecodeError:
+            raise BadFile(file.place(number), "the text is not UTF-8", "save the file as UTF-8") from None
+
+
 # CSV and TSV --------------------------------------------------------------------------------------------------------
 
 
@@ -223,15 +241,20 @@ class _Lines:
         return self.row[0]
 
 
-def _header(file: File, lines: _Lines) -> tuple[str, ...]:
-    reader = csv.reader(lines, delimiter=DELIMITERS[file.format], strict=True)
+def _header(file: File, lines: _Lines) -> tuple[tuple[str, ...], str]:
+    """Return the names of the columns, and what separates them: in a .csv a comma, or else a semicolon."""
+    delimiter = DELIMITERS[file.format]
     try:
-        header = next((row for row in reader if row), None)
+        header = next((row for row in csv.reader(lines, delimiter=delimiter, strict=True) if row), None)
+        if header and len(header) == 1 and delimiter == "," and ";" in header[0]:
+            # Where commas are for decimals, spreadsheets separate cells by semicolons.
+            delimiter = ";"
+            header = next(row for row in csv.reader(lines.row, delimiter=delimiter, strict=True) if row)
     except csv.Error as error:
         raise BadFile(str(file.path), f"the header cannot be read: {_short(error)}") from None
     if header is None:
         raise BadFile(str(file.path), "the file is empty", "give a file with data, or leave this one out")
-    return tuple(readable(name).strip() for name in header)
+    return tuple(readable(name).strip() for name in header), delimiter
 
 
 def _delimited(file: File, columns: Sequence[str], optional: Collection[str]) -> Iterator[Row]:
@@ -239,9 +262,9 @@ def _delimited(file: File, columns: Sequence[str], optional: Collection[str]) ->
         csv.field_size_limit(LONGEST_FIELD)
     with _open(file) as stream:
         lines = _Lines(file, stream)
-        there = _header(file, lines)
+        there, delimiter = _header(file, lines)
         places = _positions(file, there, columns, optional)
-        reader = csv.reader(lines, delimiter=DELIMITERS[file.format], strict=True)
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
         while True:
             start = lines.number + 1
             lines.row.clear()
@@ -259,7 +282,7 @@ def _delimited(file: File, columns: Sequence[str], optional: Collection[str]) ->
             if not cells:
                 continue
             if not fault and len(cells) != len(there):
-                fault = f"{_number(len(cells), 'column')} where the header has {len(there)}"
+                fault = f"{counted(len(cells), 'column')} where the header has {len(there)}"
             if fault:
                 yield Row(start, tuple(cells), fault)
             else:
@@ -292,10 +315,6 @@ def read_unquoted(file: File, header: Sequence[str] | None = None) -> Iterator[t
                     yield number, cells.split("\t")
         except OSError:
             raise _damaged(file) from None
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def readable(text: str) -> str:

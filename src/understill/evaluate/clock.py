@@ -11,6 +11,14 @@ import numpy as np
 
 #: A text, or a pair.
 Text = str | tuple[str, str]
+#: Texts that `pipeline()` is told to take at once, wherever it is timed; all others choose for themselves.
+PIPELINE_BATCH = 32
+
+
+def apart(texts: Sequence[Text]) -> tuple[list[str], list[str] | None]:
+    """Return the first texts, and the second ones where they are pairs."""
+    second = [text[1] for text in texts if not isinstance(text, str)]
+    return [text if isinstance(text, str) else text[0] for text in texts], second or None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class Predictor(Answerer):
     """A loaded model folder, ready to answer."""
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self.folder = folder
+        self.folder, self.source = folder, folder.path
         self.tasks, self.max_lengths = folder.tasks, folder.max_lengths
         self.model = folder.model.to(device).eval()
         self.encode = TextEncoder(folder.tokenizer)

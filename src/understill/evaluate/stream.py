@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,12 +15,25 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from understill.data.check import Fault, plain
-from understill.data.read import BadFile, File, batch_rows, columns_of, data_file, parquet_batches, read_rows, readable
-from understill.errors import UserError, nearest
+from understill.data.read import (
+    BadFile,
+    File,
+    Row,
+    batch_rows,
+    columns_of,
+    data_file,
+    parquet_batches,
+    read_rows,
+    readable,
+    refuse_other_encodings,
+)
+from understill.errors import Problem, UserError, nearest
 from understill.runtime.answers import Answerer, Predictions
 from understill.tasks import Task
 
 PIECE = 4096
+#: Rows without an answer that are named one by one.
+SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -28,8 +41,14 @@ class Predicted:
     """What became of a file."""
 
     rows: int
-    unanswered: int  # rows without the texts a task needs, or that could not be read
+    unanswered: int  # rows that could not be read, or lack a text that some task needs
     tasks: tuple[str, ...]
+    faults: tuple[Problem, ...] = field(default=(), compare=False)  # where and why, of the first of them
+
+    @property
+    def answered(self) -> int:
+        """The rows with an answer of every task."""
+        return self.rows - self.unanswered
 
 
 class Piece(NamedTuple):
@@ -37,7 +56,7 @@ class Piece(NamedTuple):
 
     columns: Mapping[str, Any]  # carried along: values, or Arrow columns where Parquet stays Parquet
     texts: Mapping[str, Sequence[Any]]  # the values of the columns that tasks read
-    rows: int
+    rows: Sequence[Row]  # their numbers and faults
 
 
 def predict_file(
@@ -48,30 +67,33 @@ def predict_file(
     columns: Sequence[str] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Predicted:
-    """Write a file's rows with a model's answers added; a row that cannot be answered keeps empty ones."""
+    """Write a file's rows with a model's answers added; a row that cannot be answered keeps its cells."""
     if not source.is_file():
         raise UserError(f"{source}: no such file")
     file, out = data_file(source), _target(source, target)
-    there = columns_of(file)
+    refuse_other_encodings(file)
+    there = columns_of(file, lines=None)
     chosen = _choose(predictor, there, tasks, columns)
     known = {task.name: task for task in predictor.tasks}
     schema = _schema(file, out, there, [known[name] for name in chosen])
     rows = unanswered = 0
+    faults: list[Problem] = []
     building = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with closing(_writer(out.format, building, schema)) as writer:
             for piece in _pieces(file, out, there, chosen):
                 answers, missing = _answer(predictor, piece, chosen)
                 writer.write({**piece.columns, **answers})
-                rows, unanswered = rows + piece.rows, unanswered + missing
+                rows, unanswered = rows + len(piece.rows), unanswered + len(missing)
+                faults += [Problem(file.place(each), why) for each, why in missing.items()][: SHOWN - len(faults)]
                 if progress:
-                    progress(piece.rows)
+                    progress(len(piece.rows))
         if not rows:
             raise BadFile(str(source), "the file has no rows", "give a file with data")
         building.replace(target)
     finally:
         building.unlink(missing_ok=True)
-    return Predicted(rows, unanswered, tuple(chosen))
+    return Predicted(rows, unanswered, tuple(chosen), tuple(faults))
 
 
 def _target(source: Path, target: Path) -> File:
@@ -146,17 +168,19 @@ def _schema(file: File, out: File, there: Sequence[str], tasks: Sequence[Task]) 
 
 
 def _pieces(file: File, out: File, there: Sequence[str], chosen: Mapping[str, tuple[str, ...]]) -> Iterator[Piece]:
-    """Cut a file into pieces of whole rows; rows that cannot be read come as empty ones."""
+    """Cut a file into pieces of whole rows."""
     if file.format == out.format == "parquet":
-        needed = list(dict.fromkeys(name for columns in chosen.values() for name in columns))
+        needed, before = list(dict.fromkeys(name for columns in chosen.values() for name in columns)), 0
         for batch in parquet_batches(file, there, size=PIECE):
-            rows = [row.values for row in batch_rows(batch, needed)]
+            rows = list(batch_rows(batch, needed, before))
             columns = dict(zip(there, batch.columns, strict=True))
-            yield Piece(columns, _by_column(needed, rows), batch.num_rows)
+            yield Piece(columns, _by_column(needed, rows), rows)
+            before += batch.num_rows
         return
+    separator = "\t" if file.format == "tsv" else ","
     rows = []
     for row in read_rows(file, there, optional=there):
-        rows.append((None,) * len(there) if row.fault else row.values)
+        rows.append(_fitted(row, len(there), separator) if row.fault else row)
         if len(rows) == PIECE:
             yield _piece(there, rows)
             rows = []
@@ -164,13 +188,21 @@ def _pieces(file: File, out: File, there: Sequence[str], chosen: Mapping[str, tu
         yield _piece(there, rows)
 
 
-def _piece(there: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Piece:
+def _fitted(row: Row, width: int, separator: str) -> Row:
+    """Return a row of the wrong number of cells as one of the right number; what is too much joins the last cell."""
+    cells = row.values
+    if len(cells) > width:
+        cells = (*cells[: width - 1], separator.join(cells[width - 1 :]))
+    return row._replace(values=cells + (None,) * (width - len(cells)))
+
+
+def _piece(there: Sequence[str], rows: Sequence[Row]) -> Piece:
     columns = _by_column(there, rows)
-    return Piece(columns, columns, len(rows))
+    return Piece(columns, columns, rows)
 
 
-def _by_column(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
-    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+def _by_column(names: Sequence[str], rows: Sequence[Row]) -> dict[str, list[Any]]:
+    return {name: [row.values[index] for row in rows] for index, name in enumerate(names)}
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -178,22 +210,28 @@ def _by_column(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[st
 
 def _answer(
     predictor: Answerer, piece: Piece, chosen: Mapping[str, tuple[str, ...]]
-) -> tuple[dict[str, list[Any]], int]:
-    """Return the answers to one piece, and how many rows got none from some task."""
+) -> tuple[dict[str, list[Any]], dict[int, str]]:
+    """Return the answers to one piece, and the numbers of the rows that got none from some task, with the reason."""
     known = {task.name: task for task in predictor.tasks}
     answers: dict[str, list[Any]] = {}
-    without: set[int] = set()
+    faults: dict[int, str] = {}
     # Tasks that read the same columns share one pass of the encoder.
     for needed in dict.fromkeys(chosen.values()):
         tasks = [known[name] for name, columns in chosen.items() if columns == needed]
-        texts = [[_text(value, name) for value in piece.texts[name]] for name in needed]
-        whole = [number for number, row in enumerate(zip(*texts, strict=True)) if None not in row]
-        without.update(set(range(piece.rows)) - set(whole))
-        first, *second = [[str(column[number]) for number in whole] for column in texts]
+        whole, texts = [], []
+        for place, row in enumerate(piece.rows):
+            try:
+                if row.fault:
+                    raise Fault(row.fault)
+                texts.append([_text(piece.texts[name][place], name) for name in needed])
+                whole.append(place)
+            except Fault as fault:
+                faults.setdefault(row.number, fault.what)
+        first, *second = zip(*texts, strict=True) if texts else ((),)
         found = predictor.logits(first, second[0] if second else None, tasks) if whole else {}
         for task in tasks:
-            answers |= _columns(task, found.get(task.name), whole, piece.rows)
-    return answers, len(without)
+            answers |= _columns(task, found.get(task.name), whole, len(piece.rows))
+    return answers, dict(sorted(faults.items()))
 
 
 def _columns(task: Task, found: Predictions | None, whole: Sequence[int], rows: int) -> dict[str, list[Any]]:
@@ -210,14 +248,16 @@ def _columns(task: Task, found: Predictions | None, whole: Sequence[int], rows: 
     return columns
 
 
-def _text(value: Any, column: str) -> str | None:
-    """Return what a task reads, as training would; None where that is no text."""
+def _text(value: Any, column: str) -> str:
+    """Return what a task reads, as training would, or raise its Fault."""
+    text = plain(value, column) or ""
     try:
-        text = plain(value, column) or ""
         text.encode()
-    except (Fault, UnicodeEncodeError):
-        return None
-    return text if text.strip() else None
+    except UnicodeEncodeError:
+        raise Fault(f'the text in column "{column}" is not valid UTF-8') from None
+    if not text.strip():
+        raise Fault(f'no text in column "{column}"')
+    return text
 
 
 # Writers --------------------------------------------------------------------------------------------------------------

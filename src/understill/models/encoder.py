@@ -31,7 +31,7 @@ from understill.disk import file_digest
 from understill.errors import UserError, nearest
 from understill.models import assets, attention
 from understill.models.dropout import exchange_dropout
-from understill.models.shape import HeadShape
+from understill.models.shape import HEAD_SHAPES, HeadShape
 from understill.models.words import WordEncoder, WordsConfig, load_words, read_config
 from understill.schema import EncoderSpec
 
@@ -51,20 +51,6 @@ class TokenStates:
         """Return the states in another precision."""
         return replace(self, states=self.states.to(kind))
 
-
-#: As in each architecture's `…ForSequenceClassification`, so that a task can leave as a plain Hugging Face model.
-HEAD_SHAPES: dict[str, HeadShape] = {
-    "bert": HeadShape(pooler=True),
-    "albert": HeadShape(pooler=True),
-    "roberta": HeadShape(pooler=False),
-    "xlm-roberta": HeadShape(pooler=False),
-    "camembert": HeadShape(pooler=False),
-    "mpnet": HeadShape(pooler=False),
-    "electra": HeadShape(pooler=False, activation="gelu"),
-    "deberta": HeadShape(pooler=False, activation="gelu"),
-    "deberta-v2": HeadShape(pooler=False, activation="gelu"),
-    "distilbert": HeadShape(pooler=False, activation="relu", early_dropout=False),
-}
 
 #: Architectures whose positions are counted from after the padding token's number.
 _SHIFTED = frozenset(

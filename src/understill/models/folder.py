@@ -18,13 +18,10 @@ from transformers import PreTrainedTokenizerFast
 from understill.disk import sync, sync_folder
 from understill.errors import UserError
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
+from understill.models.manifest import FORMAT, MANIFEST, read_facts, read_manifest
 from understill.models.multitask import MultiTaskModel
-from understill.runtime.onnx import GRAPH
-from understill.schema import HeadsSpec
 from understill.tasks import Task
 
-FORMAT = 1
-MANIFEST = "understill.json"
 WEIGHTS = "model.safetensors"
 
 
@@ -111,83 +108,17 @@ def _clear_leftovers(folder: Path) -> None:
 
 def load_model(folder: Path) -> ModelFolder:
     """Read a model folder; nothing but this folder is needed."""
-    manifest = _manifest(folder)
-    tasks = _tasks(folder, manifest)
+    manifest = read_manifest(folder)
     for name in ("config.json", "tokenizer.json", WEIGHTS):
         if not (folder / name).is_file():
             raise UserError(f"{folder}: {name} is missing; copy the whole folder again")
-    try:
-        heads = HeadsSpec.model_validate(manifest["heads"])
-        pooling = str(manifest["pooling"])
-        lengths = {task.name: int(manifest["max_lengths"][task.name]) for task in tasks}
-    except (KeyError, TypeError, ValueError) as error:
-        raise _broken(folder, error) from error
-    encoder = build_encoder(load_config(str(folder), str(folder)), pooling)
-    model = MultiTaskModel(encoder, tasks, heads)
+    encoder = build_encoder(load_config(str(folder), str(folder)), manifest.pooling)
+    model = MultiTaskModel(encoder, manifest.tasks, manifest.heads)
     try:
         model.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder}: the weights cannot be read: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         raise UserError(f"{folder}: the weights do not fit {MANIFEST} and config.json") from error
-    scores = _read_json(folder / "scores.json") if (folder / "scores.json").exists() else {}
-    return ModelFolder(folder, model.eval(), load_tokenizer(str(folder), str(folder)), lengths, scores)
-
-
-def model_tasks(folder: Path) -> tuple[Task, ...]:
-    """Return the tasks that a model folder answers, without its weights."""
-    return _tasks(folder, _manifest(folder))
-
-
-def _tasks(folder: Path, manifest: dict[str, Any]) -> tuple[Task, ...]:
-    try:
-        return tuple(Task.from_dict(values) for values in manifest["tasks"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise _broken(folder, error) from error
-
-
-def _broken(folder: Path, error: Exception) -> UserError:
-    return UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {str(error).splitlines()[0]}")
-
-
-def find_model(path: Path) -> Path:
-    """Return the model folder meant by a path: the folder itself, or the main or only model of a run folder."""
-    models = path / "models"
-    if (path / MANIFEST).exists() or not models.is_dir():
-        _manifest(path)
-        return path
-    names = sorted(entry.name for entry in models.iterdir())
-    # A student is what a run is made for, and without teachers the model of all tasks; others taught or followed it.
-    for main in ("student", "multi", *names[:1] * (len(names) == 1)):
-        if main in names:
-            return models / main
-    if not names:
-        raise UserError(f"{path} holds no model yet; run its recipe to the end")
-    raise UserError(f"{path} holds several models; give one of them: {', '.join(str(models / name) for name in names)}")
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    if not folder.exists():
-        raise UserError(f"{folder}: no such model folder")
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise UserError(
-            f"{folder}: no {MANIFEST} here, so this is no understill model; give the folder that a run printed"
-        )
-    if (folder / GRAPH).exists():
-        fix = "name the model that it was made of"
-        raise UserError(f"{folder} is an ONNX export, which answers (understill predict) and no more → {fix}")
-    manifest = _read_json(path)
-    if manifest.get("format") != FORMAT:
-        raise UserError(f"{folder}: format {manifest.get('format')} is not known to this version of understill")
-    return manifest
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: broken: {error}") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: broken: it holds no mapping")
-    return values
+    scores = read_facts(folder / "scores.json") if (folder / "scores.json").exists() else {}
+    return ModelFolder(folder, model.eval(), load_tokenizer(str(folder), str(folder)), manifest.max_lengths, scores)

@@ -21,7 +21,7 @@ from understill.data.vectors import Vectors
 from understill.errors import UserError
 from understill.models.bilstm import BiLstm
 from understill.models.dropout import Dropout
-from understill.models.shape import HeadShape
+from understill.models.shape import WORDS, HeadShape
 from understill.models.static import Mean
 from understill.schema import NETWORKS, SanSpec
 
@@ -36,7 +36,7 @@ _PARTS = 4
 class WordsConfig(PreTrainedConfig):
     """What a network over words is made of."""
 
-    model_type = "understill-words"
+    model_type = WORDS
 
     def __init__(
         self,

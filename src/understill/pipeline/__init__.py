@@ -1,6 +1,6 @@
 """The pipeline: stages that read files and write a folder named by the fingerprint of what went in."""
 
-from understill.models.folder import find_model
+from understill.models.manifest import find_model
 from understill.pipeline.comparing import Compared, Comparison, compare
 from understill.pipeline.concluding import Findings, conclude
 from understill.pipeline.examining import open_teacher

@@ -15,7 +15,7 @@ from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap
 from understill.evaluate.metrics import score
 from understill.evaluate.predict import KeptRows, kept_at, kept_task, read_kept
 from understill.evaluate.significance import Difference, Summary, compare_seeds, holm, mcnemar, summarise
-from understill.models.folder import find_model
+from understill.models.manifest import find_model
 from understill.pipeline.outcome import RECORD, own_cells, read_record
 from understill.tasks import Task
 

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from glob import escape
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from understill.data.demo import TASKS as DEMO
 from understill.data.encode import all_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
-from understill.disk import sync, sync_folder, write_bytes
-from understill.errors import UserError
+from understill.disk import sweep, sync, sync_folder, write_bytes
+from understill.errors import DataError, UserError, counted
 from understill.evaluate.agreement import interval_of
-from understill.evaluate.clock import Text
+from understill.evaluate.clock import PIPELINE_BATCH, Text, apart
 from understill.evaluate.efficiency import time_answers
 from understill.evaluate.metrics import score
 from understill.evaluate.predictor import Predictor
 from understill.events import Asking, Watch, silent
-from understill.models.folder import MANIFEST, ModelFolder, find_model, load_model
+from understill.models.folder import ModelFolder, load_model
 from understill.models.words import WordEncoder
 from understill.pipeline.planning import as_trained, read_labelled
 from understill.recipe import Recipe
@@ -31,13 +34,12 @@ from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.onnx import OnnxModel
 from understill.ship import huggingface
 from understill.ship.card import Card, DevScore, as_markdown
+from understill.ship.forms import refuse_there, take_order
 from understill.ship.int8 import Rounded, refuse_loss, round_weights
-from understill.ship.onnx import need_libraries, write_onnx
-from understill.ship.parity import ROWS, Parity, compare, refuse_difference
+from understill.ship.onnx import write_onnx
+from understill.ship.parity import ROWS, Parity, compare, refuse_difference, refuse_no_numbers
 from understill.tasks import Task
 
-#: What a model can be exported to.
-FORMS = ("huggingface", "onnx", "int8")
 #: How a model was made; it goes along.
 RECIPE = "recipe.yaml"
 #: Rows that a model answers between two words about progress.
@@ -90,52 +92,30 @@ def export(
 ) -> Exported:
     """Export a model; the folder appears when all of it is written and says what the model says.
 
-    `limit` is what int8 may lose on a dev set, in points.
+    `limit` is what int8 may lose by any metric of a dev set, in points.
     """
-    source = find_model(path)
-    target = _target(path, to, out)
-    if to != "huggingface":
-        need_libraries()
-    folder = load_model(source)
-    predictor = Predictor(folder)
-    chosen = predictor.choose(tasks, None)
-    if to == "huggingface":
-        huggingface.refuse_others(folder, chosen)
-    if not (source / RECIPE).is_file():
-        raise UserError(f"{source}: {RECIPE} is missing, which goes with an export → copy the whole folder again")
-    loaded = _loaded(folder, recipe, chosen, watch)
-    building = _begin(target)
+    order = take_order(path, to, tasks, out)
+    if not (order.source / RECIPE).is_file():
+        raise UserError(f"{order.source}: {RECIPE} is missing, which goes with an export → copy the whole folder again")
+    folder = load_model(order.source)
+    loaded = _loaded(recipe, order.tasks, watch)
+    building = _begin(order.target)
     try:
-        shipment = Shipment(source.name, predictor, recipe, loaded, to, limit, watch)
-        groups = [[task] for task in chosen] if to == "huggingface" else [chosen]
-        places = [building / task.name for task in chosen] if to == "huggingface" else [building]
-        for place, own in zip(places, groups, strict=True):
-            shipment.make(place, own)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        building.rename(target)
-        sync(target.parent)
+        shipment = Shipment(order.source.name, Predictor(folder), recipe, loaded, to, limit, watch)
+        for part, own in order.parts.items():
+            shipment.make(building / part, own)
+        _put(building, order.target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    parts = tuple(target / place.relative_to(building) for place in places)
-    pair = all(task.pair for task in groups[0])
-    return Exported(target, parts, pair, tuple(shipment.parity), tuple(shipment.rounded))
-
-
-def _target(path: Path, to: str, out: Path | None) -> Path:
-    """Return the folder to write, when it is not there yet."""
-    if to not in FORMS:
-        raise UserError(f'--to "{to}": write {", ".join(FORMS[:-1])} or {FORMS[-1]}')
-    if out is None and (path / MANIFEST).exists():
-        raise UserError(f"{path} is a model folder, which stays as it is → say where to write with --out")
-    target = out or path / "export" / to
-    if target.exists():
-        raise UserError(f"{target} is there already → choose another folder with --out, or remove it")
-    return target
+    parts = tuple(order.target / part for part in order.parts)
+    pair = all(task.pair for task in next(iter(order.parts.values())))
+    return Exported(order.target, parts, pair, tuple(shipment.parity), tuple(shipment.rounded))
 
 
 def _begin(target: Path) -> Path:
-    """Make the folder that an export lies in until it is whole."""
-    building = target.with_name(f".{target.name}.{os.getpid()}")
+    """Make the folder that an export lies in until it is whole; those of exports that were killed go."""
+    sweep(target.parent, f".{escape(target.name)}.*.part")
+    building = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         building.mkdir(parents=True)
     except OSError as error:
@@ -144,10 +124,26 @@ def _begin(target: Path) -> Path:
     return building
 
 
-def _loaded(folder: ModelFolder, recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[LoadedTask]:
+def _put(building: Path, target: Path) -> None:
+    """Move an export into place, which may have been taken meanwhile."""
+    try:
+        building.rename(target)
+    except OSError:
+        refuse_there(target)
+        raise
+    sync(target.parent)
+
+
+def _loaded(recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[LoadedTask]:
     """Read the data that a model is checked with: all sets that its heads answer."""
     own = {task.name: task for task in chosen}
-    found = read_labelled(recipe, watch).values()
+    try:
+        found = read_labelled(recipe, watch).values()
+    except DataError:
+        raise
+    except UserError as error:
+        fix = "export from where the recipe was run, or name files with --set or another recipe with --recipe"
+        raise UserError(f"no dev rows to check the export with: {error} → {fix}") from None
     loaded = [as_trained(each, own[each.task.head]) for each in found if each.task.head in own]
     for name in own:
         if not any(each.task.head == name and "dev" in each.splits for each in loaded):
@@ -207,7 +203,7 @@ class Shipment:
             round_weights(place)
             opened = OnnxModel(place)
             after = {each.place: self._ask(opened, "int8", each) for each in sets}
-            rounded = [found for each in sets if (found := _rounded(each, before[each.place], after[each.place]))]
+            rounded = [found for each in sets for found in _rounded(each, before[each.place], after[each.place])]
             refuse_loss(rounded, self.limit)
             parity = [compare(each.place, before[each.place], after[each.place]) for each in sets]
             before = after
@@ -224,7 +220,9 @@ class Shipment:
             pairs = None if rows.pairs is None else rows.pairs[span]
             parts.append(model.logits(rows.texts[span], pairs, [task])[task.name].logits)
         self.watch(Asking(who, rows.place, total, total))
-        return Predictions(rows.task, np.concatenate(parts))
+        said = Predictions(rows.task, np.concatenate(parts))
+        refuse_no_numbers(who, rows.place, said)
+        return said
 
     def _check(self, export: Answerer, rows: DevSet, before: Predictions) -> Parity:
         task = self._head(rows)
@@ -234,6 +232,14 @@ class Shipment:
     def _head(self, rows: DevSet) -> Task:
         """Return the task whose head answers a dev set."""
         return next(task for task in self.predictor.tasks if task.name == rows.task.head)
+
+    def _asked(self, place: Path, opened: Answerer, task: Task) -> tuple[str, Callable[[Sequence[Text]], object]]:
+        """Return what answers when an export is timed, with what to say of it; it is what the card tells to use."""
+        cores = f"for {task.name}, on {counted(len(os.sched_getaffinity(0)), 'CPU core')}"
+        if isinstance(opened, OnnxModel):
+            return f"{cores} with {counted(opened.threads, 'thread')}", partial(_answer, opened, task)
+        threads, how = counted(torch.get_num_threads(), "thread"), f"by pipeline() in batches of {PIPELINE_BATCH}"
+        return f"{cores} with {threads}, {how}", huggingface.Pipeline(place).ask
 
     def _finish(
         self,
@@ -247,7 +253,8 @@ class Shipment:
     ) -> None:
         """Write the card and the recipe beside what is exported."""
         folder = self.predictor.folder
-        latency, rate = time_answers(partial(_answer, opened, self._head(sets[0])), sets[0].some(_TIMED))
+        timed, ask = self._asked(place, opened, self._head(sets[0]))
+        latency, rate = time_answers(ask, sets[0].some(_TIMED))
         card = Card(
             name=f"{self.recipe.name} {self.name}",
             to=self.to,
@@ -255,14 +262,18 @@ class Shipment:
             max_lengths=folder.max_lengths,
             rows={each.task.name: {split: data.rows for split, data in each.splits.items()} for each in self.loaded},
             network=_network(folder),
-            method=_method(self.recipe, self.name),
+            method=_method(self.recipe, self.name, tasks),
             scores=[found for each in sets if (found := _dev_score(each, said[each.place]))],
             parity=parity,
             bytes=sum(path.stat().st_size for path in place.iterdir()),
             parameters=_count(folder, tasks),
             latency=latency,
             rate=rate,
-            machine=f"{len(os.sched_getaffinity(0))} CPU cores",
+            timed=timed,
+            overlap={
+                f"{each.task.name}/{split}": count for each in self.loaded for split, count in each.overlap.items()
+            },
+            unlabelled=_unlabelled(self.recipe, self.name, tasks),
             rounded=rounded,
             score_link=huggingface.score_link(folder, tasks[0]) if self.to == "huggingface" else "",
         )
@@ -273,9 +284,7 @@ class Shipment:
 
 def _answer(model: Answerer, task: Task, texts: Sequence[Text]) -> None:
     """Answer texts, or pairs, as they are timed."""
-    first = [text if isinstance(text, str) else text[0] for text in texts]
-    second = [text[1] for text in texts if not isinstance(text, str)]
-    model.logits(first, second or None, [task])
+    model.logits(*apart(texts), [task])
 
 
 def _dev_score(rows: DevSet, said: Predictions) -> DevScore | None:
@@ -288,11 +297,10 @@ def _dev_score(rows: DevSet, said: Predictions) -> DevScore | None:
     return DevScore(rows.place, len(rows.texts), metric, measured[metric], interval.low, interval.high)
 
 
-def _rounded(rows: DevSet, before: Predictions, after: Predictions) -> Rounded | None:
-    """Return a dev set's score before and after rounding; None where nothing can be scored."""
+def _rounded(rows: DevSet, before: Predictions, after: Predictions) -> list[Rounded]:
+    """Return a dev set's metrics before and after rounding; none where nothing can be scored."""
     one, other = (score(rows.task, rows.gold, each.values, rows.groups) for each in (before, after))
-    metric = rows.task.metrics[0]
-    return Rounded(rows.place, metric, one[metric], other[metric]) if one else None
+    return [Rounded(rows.place, metric, value, other[metric]) for metric, value in one.items()]
 
 
 def _count(folder: ModelFolder, tasks: Sequence[Task]) -> int:
@@ -311,15 +319,52 @@ def _network(folder: ModelFolder) -> str:
     return f"A {encoder.config.model_type} encoder of {layers} layer{'s' if layers != 1 else ''}, {encoder.width} wide"
 
 
-def _method(recipe: Recipe, name: str) -> str:
+def _method(recipe: Recipe, name: str, tasks: Sequence[Task]) -> str:
     """Say how a model was made."""
-    student = name.startswith(("student", "finetuned-"))
-    taught = (
-        f", distilled ({len(recipe.teachers)} entr{'y' if len(recipe.teachers) == 1 else 'ies'} of teachers)"
-        if recipe.teachers and student
-        else ""
-    )
+    teachers = _teachers(recipe, tasks) if _taught(name) else []
+    who = f"{len(teachers)} teachers" if len(teachers) != 1 else "a teacher"
+    taught = f", distilled from {who}: {'; '.join(teachers)}" if teachers else ""
     return (
         f'The model "{name}" of the understill recipe "{recipe.name}"{taught}. The recipe, with every setting, is '
         "recipe.yaml beside this file; `understill run recipe.yaml` makes it again."
     )
+
+
+def _taught(name: str) -> bool:
+    """Tell by its name whether a model is a student, or was one before it was fine-tuned."""
+    return name.startswith(("student", "finetuned-"))
+
+
+def _teachers(recipe: Recipe, tasks: Sequence[Task]) -> list[str]:
+    """Say who taught some of these tasks."""
+    found = []
+    for each in recipe.teachers:
+        if any(each.teaches_task(task.name) for task in tasks):
+            what = (
+                f"the checkpoint {each.checkpoint}"
+                if each.checkpoint
+                else f"the answers in {', '.join(each.predictions)}"
+            )
+            if each.trained:
+                several = "one model for all its tasks" if each.models == "together" else "a model for each task"
+                what = f"{recipe.settings(each).encoder.name}, trained by the recipe, {several}"
+            found.append(f"{each.name} ({what})" if each.name else what)
+    return found
+
+
+def _unlabelled(recipe: Recipe, name: str, tasks: Sequence[Task]) -> str:
+    """Say what a student has read without labels."""
+    share = recipe.student.unlabelled
+    found = []
+    for task in tasks if _taught(name) and share != 0 else ():
+        spec = recipe.tasks.get(task.name)
+        if spec is None or not any(each.teaches_task(task.name) for each in recipe.teachers):
+            continue
+        if spec.unlabelled:
+            found.append(f"{task.name} ({', '.join(spec.unlabelled)})")
+        elif share and recipe.data.demo is not None and task.name in DEMO and not spec.own:
+            found.append(f"{task.name} (texts of the demo)")
+    if not found:
+        return ""
+    what = f"{share or 0.5:.0%} of such a task's rows in a batch, answered by teachers alone"
+    return f"It also read texts without labels, {what}: {', '.join(found)}."

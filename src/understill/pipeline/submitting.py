@@ -21,7 +21,8 @@ from understill.evaluate.metrics import simplest
 from understill.evaluate.predict import predict
 from understill.evaluate.submission import SHEETS, Sheet, as_answers, as_text, check_text, in_words, packed
 from understill.events import Reading, Watch, silent
-from understill.models.folder import MANIFEST, load_model, model_tasks
+from understill.models.folder import load_model
+from understill.models.manifest import MANIFEST, model_tasks
 from understill.pipeline.outcome import read_record
 from understill.pipeline.plan import cache_folder
 from understill.pipeline.planning import as_trained, writable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,11 +52,31 @@ class Answer:
     score: float | None = None
 
 
+def choose(tasks: Sequence[Task], names: Sequence[str] | None, pair: bool | None) -> list[Task]:
+    """Return the named ones of a model's tasks, or all that read so many texts; `pair` None means either."""
+    if isinstance(names, str):
+        raise UserError(f'tasks is a list of names; write ["{names}"]')
+    if not names:
+        return [task for task in tasks if pair is None or task.pair == pair]
+    known = {task.name: task for task in tasks}
+    for name in names:
+        if name not in known:
+            raise UserError(f'the model has no task "{name}"; {nearest(name, known)}')
+        if pair is not None and known[name].pair != pair:
+            needs = "two texts" if known[name].pair else "one text"
+            raise UserError(f"task {name} reads {needs}")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
 class Answerer(ABC):
     """A loaded model, ready to answer."""
 
     tasks: tuple[Task, ...]
     max_lengths: Mapping[str, int]  # of each task, the tokens that it reads
+    source: Path  # the folder it was loaded from
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.source} for {', '.join(task.name for task in self.tasks)}>"
 
     @abstractmethod
     def logits(
@@ -65,18 +86,7 @@ class Answerer(ABC):
 
     def choose(self, names: Sequence[str] | None, pair: bool | None) -> list[Task]:
         """Return the named tasks, or all that read so many texts; `pair` None means either."""
-        if isinstance(names, str):
-            raise UserError(f'tasks is a list of names; write ["{names}"]')
-        if not names:
-            return [task for task in self.tasks if pair is None or task.pair == pair]
-        known = {task.name: task for task in self.tasks}
-        for name in names:
-            if name not in known:
-                raise UserError(f'the model has no task "{name}"; {nearest(name, known)}')
-            if pair is not None and known[name].pair != pair:
-                needs = "two texts" if known[name].pair else "one text"
-                raise UserError(f"task {name} reads {needs}")
-        return [known[name] for name in dict.fromkeys(names)]
+        return choose(self.tasks, names, pair)
 
     def tasks_for(
         self, texts: Sequence[str], pairs: Sequence[str] | None, names: Sequence[str] | None = None

@@ -49,8 +49,14 @@ def cores() -> int:
 
 
 def is_export(folder: Path) -> bool:
-    """Tell whether a folder is an ONNX export."""
-    return (folder / GRAPH).is_file() and (folder / MANIFEST).is_file()
+    """Tell whether a folder is an ONNX export, as its manifest says; its graph may be missing."""
+    if not (folder / MANIFEST).is_file() or (folder / GRAPH).is_file():
+        return (folder / MANIFEST).is_file()
+    try:
+        facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(facts, dict) and "truncation_side" in facts
 
 
 class Tokens(NamedTuple):
@@ -72,7 +78,7 @@ class OnnxModel(Answerer):
         except ImportError as error:
             fix = 'pip install "understill[onnx]", or onnxruntime, tokenizers and numpy alone'
             raise UserError(f"{folder} needs {error.name}, which is not installed → {fix}") from None
-        self.folder = folder
+        self.source = folder
         try:
             facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
@@ -84,6 +90,11 @@ class OnnxModel(Answerer):
             split_special = bool(facts["split_special_tokens"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None
+        for name in (GRAPH, TOKENIZER):
+            if not (folder / name).is_file():
+                raise UserError(f"{folder}: {name} is missing → copy the whole folder again")
+        if threads is not None and threads < 1:
+            raise UserError(f"threads={threads}: a model needs at least one → write 1 or more, or leave it out")
         self.threads = threads or cores()
         self.session = _open(onnxruntime, folder / GRAPH)
         self.asks = [each.name for each in self.session.get_inputs()]
@@ -102,13 +113,20 @@ class OnnxModel(Answerer):
         tasks: Sequence[Task],
         progress: Callable[[int], None] | None = None,
     ) -> dict[str, Predictions]:
-        """Return the logits of each task for texts, or for pairs of them; `progress` is told of rows done."""
+        """Return the logits of each task for texts, or for pairs of them; `progress` is told of rows done.
+
+        All tasks are answered in one pass, save those that would cut a text shorter than others do.
+        """
         rows: Sequence[Any] = texts if pairs is None else list(zip(texts, pairs, strict=True))
         found: dict[str, Predictions] = {}
-        for length in {self.max_lengths[task.name] for task in tasks}:
-            own = [task for task in tasks if self.max_lengths[task.name] == length]
+        most = max((self.max_lengths[task.name] for task in tasks), default=0)
+        whole = self.tokenise(rows, most)
+        longest = int(whole.lengths.max(initial=0))
+        cuts = {task.name: min(self.max_lengths[task.name], longest) for task in tasks}
+        for length in set(cuts.values()):
+            own = [task for task in tasks if cuts[task.name] == length]
             logits = {task.name: np.empty((len(rows), task.outputs), np.float32) for task in own}
-            tokens = self.tokenise(rows, length)
+            tokens = whole if length == longest else self.tokenise(rows, length)
             batches = self._batches(tokens)
             answer = partial(self._answer, tokens, logits)
             for done in self.pool.map(answer, batches) if len(batches) > 1 else map(answer, batches):

@@ -42,7 +42,9 @@ class Card:
     parameters: int
     latency: Latency
     rate: Interval
-    machine: str
+    timed: str  # what the speed was measured with: the task, the machine, how it was asked
+    overlap: Mapping[str, int] = field(default_factory=dict)  # by dev set, its rows that are also in train
+    unlabelled: str = ""  # what was read without labels
     rounded: Sequence[Rounded] = field(default=())
     score_link: str = ""  # how a score is made of what a classifier gives, where that is not the score itself
 
@@ -62,12 +64,13 @@ def _head(card: Card) -> str:
 
 
 def _use(card: Card) -> str:
-    pairs = all(task.pair for task in card.tasks)
-    second = ', pairs=["…"]' if pairs else ""
-    lines = ["import understill", "", 'model = understill.load("path/to/this/folder")', f'model.predict(["…"]{second})']
+    lines = ["import understill", "", 'model = understill.load("path/to/this/folder")']
+    for pair, asked in ((False, 'model.predict(["…"])'), (True, 'model.predict(["…"], pairs=["…"])')):
+        if names := [task.name for task in card.tasks if task.pair == pair]:
+            lines.append(f"{asked}  # {', '.join(names)}")
     said = "Needs onnxruntime, tokenizers and numpy; torch is not loaded."
     if card.to == "huggingface":
-        inputs = '{"text": "…", "text_pair": "…"}' if pairs else '"…"'
+        inputs = '{"text": "…", "text_pair": "…"}' if card.tasks[0].pair else '"…"'
         lines = [
             "from transformers import pipeline",
             "",
@@ -92,7 +95,7 @@ def _data(card: Card) -> str:
         counts = ", ".join(f"{split} {count:,}" for split, count in card.rows.get(task.name, {}).items())
         cells = (task.name, task.kind, ", ".join(task.text), answers, f"at most {card.max_lengths[task.name]}", counts)
         rows.append("| " + " | ".join(map(_plain, cells)) + " |")
-    return "## Data\n\n" + "\n".join(rows)
+    return "\n\n".join(["## Data", "\n".join(rows), *([_plain(card.unlabelled)] if card.unlabelled else ())])
 
 
 def _scores(card: Card) -> str:
@@ -104,6 +107,10 @@ def _scores(card: Card) -> str:
     how = "of an accuracy by Wilson's formula, of another metric by bootstrap"
     text = f"## Scores\n\nThe interval is where the score would lie on other rows like these, {how}.\n\n"
     text += "\n".join(rows)
+    for each in card.scores:
+        if count := card.overlap.get(each.place):
+            what = f"{count:,} of {each.rows:,} rows of {each.place} are also in train"
+            text += f"\n\n{what}, which flatters its score."
     if card.rounded:
         rows = ["| dev set | metric | float | int8 |", "|---|---|---|---|"]
         rows += [f"| {each.place} | {each.metric} | {each.before:.4f} | {each.after:.4f} |" for each in card.rounded]
@@ -119,7 +126,7 @@ def _scores(card: Card) -> str:
 def _size(card: Card) -> str:
     return (
         f"## Size and speed\n\n{card.bytes / 1e6:,.1f} MB on disk, {card.parameters:,} parameters.\n\n"
-        f"From text to answer on {card.machine}: one text takes {1000 * card.latency.median:.2f} ms "
+        f"From text to answer, {card.timed}: one text takes {1000 * card.latency.median:.2f} ms "
         f"(95th percentile {1000 * card.latency.p95:.2f} ms), many go at {card.rate.value:,.0f} per second."
     )
 

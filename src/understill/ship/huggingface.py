@@ -14,11 +14,11 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from understill.data.tokens import TextEncoder
 from understill.errors import UserError
+from understill.evaluate.clock import PIPELINE_BATCH, Text
 from understill.evaluate.predict import predict_all
-from understill.models.encoder import HEAD_SHAPES, load_config, load_tokenizer
+from understill.models.encoder import load_config, load_tokenizer
 from understill.models.folder import ModelFolder
 from understill.models.heads import Head
-from understill.models.words import WordEncoder
 from understill.runtime.answers import Answerer, Predictions
 from understill.schema import HeadsSpec
 from understill.targets.checkpoint import Classifier
@@ -28,27 +28,6 @@ from understill.tasks import Task
 KEY = "understill"
 #: What architectures call their dense layer and their last one.
 _DENSE, _OUT = ("classifier.dense", "pooler.dense", "pre_classifier"), ("classifier.out_proj", "classifier")
-
-
-def refuse_others(folder: ModelFolder, tasks: Sequence[Task]) -> None:
-    """Refuse tasks that no plain classifier can answer as this model does."""
-    encoder, instead = folder.model.encoder, "write --to onnx, which takes every kind of model"
-    if isinstance(encoder, WordEncoder):
-        raise UserError(f"Hugging Face has no class for a network over words → {instead}")
-    if encoder.pooling == "mean" or encoder.config.model_type not in HEAD_SHAPES:
-        what = "pooling: mean" if encoder.pooling == "mean" else f"a {encoder.config.model_type} encoder"
-        raise UserError(f"Hugging Face has no such classifier for {what} → {instead}")
-    why = {}
-    for task in tasks:
-        if task.kind == "ranking":
-            why[task.name] = "ranks candidates"
-        elif folder.model.spec.san_of(task):
-            why[task.name] = "has a SAN head"
-    if why:
-        said = "; ".join(f"{name} {reason}" for name, reason in why.items())
-        rest = " ".join(f"--task {task.name}" for task in tasks if task.name not in why)
-        leave = f"leave out what is not: {rest}; or " if rest else ""
-        raise UserError(f"only classes and scores of linear heads are plain classifiers ({said}) → {leave}{instead}")
 
 
 def write_classifier(folder: ModelFolder, task: Task, target: Path) -> None:
@@ -130,7 +109,7 @@ class ClassifierModel(Answerer):
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         facts = facts_of(folder)
         assert facts is not None
-        self.folder = folder
+        self.source = folder
         try:
             task = Task.from_dict(facts["task"])
             length, regression = int(facts["max_length"]), HeadsSpec(regression=facts["regression"])
@@ -154,3 +133,21 @@ class ClassifierModel(Answerer):
         """Return the logits of its task for texts, or for pairs of them."""
         rows = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
         return predict_all(self.model, self.encode(rows, self.max_lengths[self.tasks[0].name]), tasks, batch)
+
+
+class Pipeline:
+    """An exported classifier, asked as whoever has no understill asks it."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import pipeline  # which imports far more than loading a model does
+
+        self.answer: Any = pipeline("text-classification", str(folder), device="cpu", top_k=None)
+
+    def ask(self, texts: Sequence[Text]) -> Any:
+        """Have texts, or pairs, answered, several at once."""
+        given = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
+        return self.answer(given, batch_size=PIPELINE_BATCH, truncation=True)
+
+    def tokenise(self, texts: Sequence[Text]) -> None:
+        """Tokenise texts, or pairs, as it does by itself."""
+        self.answer.tokenizer(list(texts), truncation=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from understill.errors import UserError
 from understill.runtime.onnx import GRAPH, MANIFEST
 from understill.ship.rows import round_products
 
+#: Points by which arithmetic may let a loss seem to pass the limit; one row of a million is a hundred times that.
+SLACK = 1e-6
+
 
 @dataclass(frozen=True)
 class Rounded:
-    """A dev set's first metric before and after rounding, as fractions of 1."""
+    """A metric of a dev set before and after rounding, as fractions of 1."""
 
     place: str
     metric: str
@@ -61,9 +65,11 @@ def _quiet() -> Iterator[None]:
 
 
 def refuse_loss(found: Sequence[Rounded], limit: float) -> None:
-    """Refuse rounded weights that lose more than so many points on any dev set."""
-    bad = [each for each in found if each.loss > limit]
+    """Refuse rounded weights that lose more than so many points by any metric of any dev set, or that have no score."""
+    bad = [each for each in found if not each.loss <= limit + SLACK]
     if bad:
         said = "; ".join(f"{each.place} {each.metric} {each.before:.4f} → {each.after:.4f}" for each in bad)
+        if not all(math.isfinite(each.loss) for each in bad):
+            raise UserError(f"int8 has scores that are no numbers: {said} → write --to onnx")
         fix = f"allow it with --limit {max(each.loss for each in bad) + 0.1:.1f}, or write --to onnx"
         raise UserError(f"int8 loses more than {limit:g} points: {said} → {fix}")

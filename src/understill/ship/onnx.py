@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 from understill.data.batch import Batch
 from understill.data.tokens import TextEncoder
 from understill.disk import write_json
-from understill.errors import UserError, listed
 from understill.models.folder import ModelFolder
 from understill.models.heads import to_scores
 from understill.models.multitask import MultiTaskModel
@@ -39,13 +37,6 @@ class Graph(nn.Module):
 
     def _answer(self, own: Tensor, task: Task) -> Tensor:
         return to_scores(own, task, self.model.spec.regression) if task.kind == "regression" else own
-
-
-def need_libraries() -> None:
-    """Refuse at once where what writes or runs graphs is not installed."""
-    missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
-    if missing:
-        raise UserError(f'this export needs {listed(missing, "and")} → pip install "understill[onnx]"')
 
 
 def write_onnx(folder: ModelFolder, tasks: Sequence[Task], target: Path) -> None:

@@ -35,6 +35,15 @@ def compare(place: str, model: Predictions, export: Predictions) -> Parity:
     return Parity(place, len(apart), worst, changed)
 
 
+def refuse_no_numbers(who: str, place: str, said: Predictions) -> None:
+    """Refuse a model, or an export of one, some of whose answers are no numbers."""
+    bad = int((~np.isfinite(said.logits)).any(axis=1).sum())
+    if bad:
+        fix = "write --to onnx" if who == "int8" else "its weights are broken; train it again"
+        what = f"{who} answers {bad:,} of {len(said.logits):,} rows of {place} with what is no number"
+        raise UserError(f"{what} → {fix}")
+
+
 def refuse_difference(found: Sequence[Parity]) -> None:
     """Refuse an export that says something else than its model."""
     # Labels may change only where two logits tie within the tolerance.

@@ -24,7 +24,8 @@ from understill.data.tokens import encode
 from understill.disk import file_digest
 from understill.errors import UserError
 from understill.models.encoder import identity, load_config, load_tokenizer, readable, resolve
-from understill.models.folder import MANIFEST, find_model, load_model
+from understill.models.folder import load_model
+from understill.models.manifest import MANIFEST, find_model
 from understill.recipe import fingerprint
 from understill.schema import HeadsSpec
 from understill.targets.teachers import ModelTeacher, NetworkTeacher

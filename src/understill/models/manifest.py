@@ -1,0 +1,97 @@
+"""The manifest: what a model folder tells of itself, read without its weights and without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from understill.errors import UserError
+from understill.runtime.onnx import is_export
+from understill.schema import HeadsSpec
+from understill.tasks import Task
+
+FORMAT = 1
+MANIFEST = "understill.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a model folder tells of itself."""
+
+    tasks: tuple[Task, ...]
+    pooling: str
+    heads: HeadsSpec
+    max_lengths: Mapping[str, int]  # by task
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read what a model folder tells of itself."""
+    values, tasks = _values(folder), model_tasks(folder)
+    try:
+        return Manifest(
+            tasks,
+            str(values["pooling"]),
+            HeadsSpec.model_validate(values["heads"]),
+            {task.name: int(values["max_lengths"][task.name]) for task in tasks},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _broken(folder, error) from error
+
+
+def model_tasks(folder: Path) -> tuple[Task, ...]:
+    """Return the tasks that a model folder answers."""
+    try:
+        return tuple(Task.from_dict(values) for values in _values(folder)["tasks"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _broken(folder, error) from error
+
+
+def find_model(path: Path) -> Path:
+    """Return the model folder meant by a path: the folder itself, or the main or only model of a run folder."""
+    models = path / "models"
+    if (path / MANIFEST).exists() or not models.is_dir():
+        _values(path)
+        return path
+    names = sorted(entry.name for entry in models.iterdir())
+    # A student is what a run is made for, and without teachers the model of all tasks; others taught or followed it.
+    for main in ("student", "multi", *names[:1] * (len(names) == 1)):
+        if main in names:
+            return models / main
+    if not names:
+        raise UserError(f"{path} holds no model yet; run its recipe to the end")
+    raise UserError(f"{path} holds several models; give one of them: {', '.join(str(models / name) for name in names)}")
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Read a JSON file of a model folder."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: broken: {error}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: broken: it holds no mapping")
+    return values
+
+
+def _values(folder: Path) -> dict[str, Any]:
+    if not folder.exists():
+        raise UserError(f"{folder}: no such model folder")
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise UserError(
+            f"{folder}: no {MANIFEST} here, so this is no understill model; give the folder that a run printed"
+        )
+    if is_export(folder):
+        fix = "name the model that it was made of"
+        raise UserError(f"{folder} is an ONNX export, which answers (understill predict) and no more → {fix}")
+    values = read_facts(path)
+    if values.get("format") != FORMAT:
+        raise UserError(f"{folder}: format {values.get('format')} is not known to this version of understill")
+    return values
+
+
+def _broken(folder: Path, error: Exception) -> UserError:
+    return UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {str(error).splitlines()[0]}")

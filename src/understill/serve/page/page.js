@@ -1,7 +1,8 @@
 // The page: what the server can do, which tasks are picked, and which view is shown.
 
 import { askPatiently, hasKey, Refused, useKey } from "./api.js";
-import { count, find, make, say } from "./dom.js";
+import { find, make, say } from "./dom.js";
+import { count } from "./numbers.js";
 import { Sheet } from "./sheet.js";
 import { Typing } from "./typing.js";
 

@@ -749,9 +749,7 @@ def test_other_columns_and_other_ways_to_read_a_table_keep_the_answers_until_oth
     put_in(page, file)
     choose(page, "#column", "2")  # by hand, so that a new guess would be seen
     answer_all(page)
-    again = (
-        "((it) => it.checkVisibility() && it.textContent === 'Answer again')(document.querySelector('#start'))"
-    )
+    again = "((it) => it.checkVisibility() && it.textContent === 'Answer again')(document.querySelector('#start'))"
     told = "The answers below are to what was chosen before. “Answer again” replaces them."
     shown = page.run("document.querySelector('#rows').textContent")
 

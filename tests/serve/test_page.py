@@ -243,6 +243,31 @@ def test_tasks_that_read_two_texts_bring_the_second_field_and_picks_decide_what_
     assert cards(page) == {} and "Pick a task to see its answer." in page.said
 
 
+def test_many_tasks_can_be_dropped_and_taken_at_once(page: Browser, alone: str) -> None:
+    script = """{
+      const real = window.fetch;
+      const more = ({ tasks, ...rest }) => ({ ...rest, tasks: [...tasks, ...tasks.map((task) => ({ ...task }))] });
+      window.fetch = async (address, asked) => {
+        const response = await real(address, asked);
+        return address === "v1/tasks" ? Response.json(more(await response.json())) : response;
+      };
+    }"""
+    enter(page, alone)
+    assert "Pick none" not in page.said
+    added = page.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+    enter(page, alone)
+    page.call("Page.removeScriptToEvaluateOnNewDocument", **added)
+    picked = "document.querySelectorAll('#tasks :checked').length"
+    assert page.run(picked) == 2 * len(TASKS)
+    page.click("#tasks button")
+    assert page.run(picked) == 0 and "Pick a task to see its answer." in page.said
+    page.click("#tasks label:nth-of-type(1) span")
+    assert page.run("document.querySelector('#tasks button').textContent") == "Pick none"
+    page.click("#tasks button")
+    page.click("#tasks button")
+    assert page.run(picked) == 2 * len(TASKS) and "Pick a task" not in page.said
+
+
 def test_an_answer_that_comes_late_does_not_replace_a_newer_one(page: Browser, alone: str, student: Answerer) -> None:
     enter(page, alone)
     # The first request is held up, and goes on although the page has given it up.
@@ -665,19 +690,21 @@ def test_a_file_can_be_cancelled(page: Browser, alone: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("status", [413, 422, 500])
-def test_a_row_that_the_server_refuses_is_found_and_the_others_are_answered(
+def test_rows_that_the_server_refuses_are_found_and_the_others_are_answered(
     page: Browser, alone: str, student: Answerer, tmp_path: Path, status: int
 ) -> None:
-    rows = [[str(number), f"good {number}" if number != 7 else "the one", ""] for number in range(12)]
+    bad = (3, 7)
+    rows = [[str(number), "the one" if number in bad else f"good {number}", ""] for number in range(12)]
     file = tmp_path / "tickets.csv"
     file.write_text(written([HEADER, *rows]), encoding="utf-8")
     enter(page, alone)
     refuse(page, "the one", status, "not this one")
     put_in(page, file)
     answer_all(page)
-    assert "Row 8: refused. The server said: not this one" in page.said
+    assert "Rows 4, 8: refused. The server said: not this one" in page.said
     want = expected(rows, student)
-    want[7] = dict.fromkeys(want[7], "")
+    for number in bad:
+        want[number] = dict.fromkeys(want[number], "")
     check_download(page.download("#download", tmp_path), ",", rows, want)
 
 
@@ -707,6 +734,9 @@ def test_a_table_can_be_pasted_or_dropped(page: Browser, alone: str, student: An
     assert page.run("document.querySelector('#sheet').checkVisibility()")
     assert "dropped.csv: 1 row, 2 columns" in page.said
     assert page.run("document.querySelector('#paste').value") == ""
+    page.run("document.querySelector('#paste').focus()")
+    page.press("Escape")
+    assert "dropped.csv: 1 row, 2 columns" in page.said, "there was nothing to clear"
     page.type("#paste", "good\nbad")
     page.wait("document.querySelector('#sheet').checkVisibility()")
     page.press("Escape")

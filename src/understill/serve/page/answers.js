@@ -55,7 +55,7 @@ class Bars {
     this.element = make("div", {}, this.list);
     this.few = labels.length > FEW;
     if (!this.few) return;
-    this.more = make("button", { type: "button", class: "more" });
+    this.more = make("button", { type: "button", class: "plain more" });
     this.more.addEventListener("click", () => {
       this.few = !this.few;
       this.sort();

@@ -40,14 +40,14 @@ function cells(answer, teacher) {
 function words(answer) {
   if (!answer) return [];
   if (answer.label === undefined) return [answer.score.toFixed(2)];
-  return [answer.label, " ", make("span", { class: "soft" }, percent(answer.probability))];
+  return [make("bdi", {}, answer.label), " ", make("span", { class: "soft" }, percent(answer.probability))];
 }
 
 /** Draw what was said in all: how often each class, the mean of scores, and how often the teacher differs. */
 export function drawTally(job) {
   const rows = job.tasks.map((task) => {
     const said = job.answers.map((answer) => answer?.[task.name]).filter(Boolean);
-    const row = [make("th", { scope: "row" }, task.name), make("td", {}, inAll(said.map((each) => each.student)))];
+    const row = [make("th", { scope: "row" }, task.name), make("td", {}, ...inAll(said.map((each) => each.student)))];
     if (job.teacher) row.push(make("td", {}, job.isTaught(task) ? differing(said) : LACKS));
     return make("tr", {}, ...row);
   });
@@ -62,20 +62,22 @@ function differing(said) {
 }
 
 function inAll(answers) {
-  if (!answers.length) return "–";
+  if (!answers.length) return ["–"];
   if (answers[0].label === undefined) {
     const scores = answers.map((each) => each.score);
     const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;
     const low = scores.reduce((a, b) => Math.min(a, b));
     const high = scores.reduce((a, b) => Math.max(a, b));
-    return `mean ${mean.toFixed(2)}, from ${low.toFixed(2)} to ${high.toFixed(2)}`;
+    return [`mean ${mean.toFixed(2)}, from ${low.toFixed(2)} to ${high.toFixed(2)}`];
   }
   const counts = new Map();
   for (const { label } of answers) counts.set(label, (counts.get(label) ?? 0) + 1);
   const sorted = [...counts].sort((a, b) => b[1] - a[1]);
-  const parts = sorted.slice(0, NAMED).map(([label, times]) => `${label} ${percent(times / answers.length)}`);
-  if (sorted.length > NAMED) parts.push(`${amount(sorted.length - NAMED)} more`);
-  return parts.join(", ");
+  const more = sorted.length > NAMED ? [`, ${amount(sorted.length - NAMED)} more`] : [];
+  const parts = sorted.slice(0, NAMED).flatMap(([label, times], place) => [
+    place ? ", " : "", make("bdi", {}, label), ` ${percent(times / answers.length)}`,
+  ]);
+  return [...parts, ...more];
 }
 
 /** Tell in sentences which rows get no answers, and why. */

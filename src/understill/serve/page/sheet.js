@@ -37,7 +37,8 @@ export class Sheet {
     });
     on("paste", "input", () => this.takePasted());
     on("paste", "keydown", (event) => {
-      if (event.key !== "Escape" || event.isComposing) return;
+      // Without a text here, there is nothing to clear: the table may come from a file.
+      if (event.key !== "Escape" || event.isComposing || !find("paste").value) return;
       find("paste").value = "";
       this.takePasted();
     });
@@ -220,7 +221,7 @@ export class Sheet {
     const from = this.page * PAGE;
     const some = places.slice(from, from + PAGE);
     const size = `${count(table.rows.length, "row")}, ${count(table.names.length, "column")}`;
-    find("sheet-name").textContent = `${this.source.name}: ${size}`;
+    find("sheet-name").replaceChildren(make("bdi", {}, this.source.name), `: ${size}`);
     const notes = [...(this.outdated && !job.running ? [this.formerly()] : []), ...notesOf(job)];
     find("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
     find("tally").hidden = job.running || !job.done;

@@ -153,9 +153,10 @@ export class Sheet {
     else this.change();
   }
 
-  /** Tell whether the answers are to another choice than that of now. */
+  /** Tell whether there are answers, but to another choice than that of now. */
   get outdated() {
-    return this.job.done > 0 && question(this.choice) !== question(this.job.choice);
+    const { done, running, choice } = this.job;
+    return done > 0 && !running && question(this.choice) !== question(choice);
   }
 
   /** Tell whether there is something to answer, as the table is read now and with what is chosen. */
@@ -222,7 +223,7 @@ export class Sheet {
     const some = places.slice(from, from + PAGE);
     const size = `${count(table.rows.length, "row")}, ${count(table.names.length, "column")}`;
     find("sheet-name").replaceChildren(make("bdi", {}, this.source.name), `: ${size}`);
-    const notes = [...(this.outdated && !job.running ? [this.formerly()] : []), ...notesOf(job)];
+    const notes = [...(this.outdated ? [this.formerly()] : []), ...notesOf(job)];
     find("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
     find("tally").hidden = job.running || !job.done;
     find("tally").replaceChildren(...(find("tally").hidden ? [] : [drawTally(job)]));

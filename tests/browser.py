@@ -132,14 +132,19 @@ class Browser:
 
     def download(self, selector: str, folder: Path) -> Path:
         """Click on what downloads a file, and return the file once it is whole."""
-        self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder.resolve()))
-        before = set(folder.iterdir())
+        where = {"behavior": "allow", "downloadPath": str(folder.resolve()), "eventsEnabled": True}
+        self.call("Browser.setDownloadBehavior", **where)
+        before, known = set(folder.iterdir()), len(self.events)
         self.click(selector)
         until = time.monotonic() + 20
-        while not (new := [path for path in set(folder.iterdir()) - before if path.suffix != ".crdownload"]):
+        # A file has its name before it has its bytes: only the browser knows when it is whole.
+        told = "Browser.downloadProgress"
+        while "completed" not in [e["params"]["state"] for e in self.events[known:] if e["method"] == told]:
             assert time.monotonic() < until, "nothing was downloaded"
             time.sleep(0.02)
-        return new[0]
+            self.run("0")  # events come in with answers
+        (new,) = set(folder.iterdir()) - before
+        return new
 
     def picture(self, file: Path, width: int = 1000, height: int = 0, dark: bool = False) -> None:
         """Write what the page looks like; without a height, all of it."""

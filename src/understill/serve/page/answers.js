@@ -1,14 +1,15 @@
 // Answers: one card for each task, with bars for classes and a scale for scores; a teacher's stand beside the model's.
 
 import { make } from "./dom.js";
+import { percent } from "./numbers.js";
 
 //: Classes that a card shows; of more than these it shows the likeliest, and a button for the rest.
 const FEW = 6;
 
-export const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
-export const milliseconds = (time) => `${time < 10 ? time.toFixed(1) : Math.round(time)}\u00a0ms`;
 /** Put an answer into a word: its label, or its score. */
-export const word = (answer) => answer?.label ?? (answer ? answer.score.toFixed(2) : "–");
+export const word = (answer) => answer.label ?? answer.score.toFixed(2);
+/** Tell of a teacher that cannot be asked. */
+export const LACKS = "does not have this task";
 
 /** A task's card: what is said in a word, and all of it below. */
 export class Card {
@@ -20,21 +21,21 @@ export class Card {
     this.element = make("article", { class: "card", "data-task": task.name }, head, this.said, this.body.element);
   }
 
-  /** Show answers as [who, answer], one or two of them; a model alone needs no name. */
+  /** Show answers as [who, answer], one or two of them; a model alone needs no name, one without the task no answer. */
   show(answers, apart) {
     this.differ.hidden = !apart;
     this.element.classList.toggle("apart", apart);
     this.said.replaceChildren(...answers.map(makeWord));
-    this.body.show(answers);
+    this.body.show(answers.filter(([, answer]) => answer));
   }
 }
 
 function makeWord([who, answer]) {
-  const parts = [make("strong", { dir: "auto" }, word(answer))];
-  const sure = answer?.probabilities?.[answer.label];
-  if (who) parts.unshift(make("span", { class: `by ${who}` }, who), " ");
-  if (sure !== undefined) parts.push(" ", make("span", { class: "sure" }, percent(sure)));
-  return make("p", {}, ...parts);
+  const by = who ? [make("span", { class: `by ${who}` }, who), " "] : [];
+  if (!answer) return make("p", {}, ...by, make("span", { class: "soft" }, LACKS));
+  const sure = answer.probabilities?.[answer.label];
+  const share = sure === undefined ? [] : [" ", make("span", { class: "sure" }, percent(sure))];
+  return make("p", {}, ...by, make("strong", { dir: "auto" }, word(answer)), ...share);
 }
 
 /** Give one element for each answer. Those that are there stay, so that they move to where they belong. */
@@ -54,7 +55,7 @@ class Bars {
     this.element = make("div", {}, this.list);
     this.few = labels.length > FEW;
     if (!this.few) return;
-    this.more = make("button", { type: "button", class: "more" });
+    this.more = make("button", { type: "button", class: "plain more" });
     this.more.addEventListener("click", () => {
       this.few = !this.few;
       this.sort();
@@ -64,13 +65,13 @@ class Bars {
 
   show(answers) {
     for (const line of this.lines) {
-      const shares = answers.map(([, answer]) => answer?.probabilities[line.label] ?? 0);
+      const shares = answers.map(([, answer]) => answer.probabilities[line.label]);
       const fills = keep(line.tracks, answers, "fill");
       shares.forEach((share, place) => { fills[place].style.width = `${100 * share}%`; });
       line.most = Math.max(...shares);
-      line.numbers.replaceChildren(...answers.map(([who, answer], place) => {
+      line.numbers.replaceChildren(...answers.map(([who], place) => {
         const unseen = make("span", { class: "unseen" }, who ? `${who} ` : "");
-        return make("span", {}, unseen, answer ? percent(shares[place]) : "–");
+        return make("span", {}, unseen, percent(shares[place]));
       }));
     }
     if (this.more) this.sort();
@@ -110,8 +111,7 @@ class Scale {
     const [low, high] = this.range;
     const marks = keep(this.line, answers, "mark");
     answers.forEach(([, answer], place) => {
-      const share = answer ? (answer.score - low) / (high - low) : 0;
-      marks[place].hidden = !answer;
+      const share = (answer.score - low) / (high - low);
       marks[place].style.left = `${100 * Math.min(1, Math.max(0, share))}%`;
     });
   }

@@ -26,16 +26,15 @@ export function decode(bytes) {
 
 const breaksIn = (text) => text.match(/\r\n|\n|\r/g)?.length ?? 0;
 
-/** Read rows of cells, and the line each begins in. What cannot be read ends the table, and a sentence says why. */
+/** Read rows of cells. What cannot be read ends the table, and a sentence says why. */
 export function parse(text, separator, quotes = true, most = Infinity) {
-  const found = { rows: [], lines: [], quoted: false, fault: null };
+  const found = { rows: [], quoted: false, fault: null };
   const end = text.length;
   const stop = new RegExp(`[${separator}\r\n]`, "g");
   let at = text.startsWith(BOM) ? 1 : 0;
   let line = 1;
   while (at < end && found.rows.length < most) {
     const row = [];
-    const from = line;
     do {
       if (row.length) at += 1; // past the separator
       const start = at;
@@ -61,7 +60,6 @@ export function parse(text, separator, quotes = true, most = Infinity) {
       }
     } while (at < end && text[at] === separator);
     found.rows.push(row);
-    found.lines.push(from);
     at += text.startsWith("\r\n", at) ? 2 : 1;
     line += 1;
   }
@@ -86,14 +84,18 @@ function cellsOf(text, separator, most) {
 }
 
 /** Guess whether the first row has the names of columns. */
-export const guessNames = (text, separator) => looksLikeNames(cellsOf(text, separator, 1).rows[0] ?? [""]);
+export function guessNames(text, separator) {
+  return looksLikeNames(withoutBlanks(cellsOf(text, separator, LOOK).rows)[0] ?? [""]);
+}
 
 function looksLikeNames(row) {
   const names = row.map((cell) => cell.trim());
   const isShort = (name) => name.length <= 40 && name.split(/\s+/).length <= 4;
   const isName = (name) => name && isNaN(name) && isShort(name) && !/[.!?…]$/.test(name);
-  if (!names.every(isName) || new Set(names).size < names.length) return false;
-  return names.length > 1 || FIRST.test(names[0]);
+  if (!names.every(isName)) return false;
+  // A cell that stands alone, or is there twice, is a name if it sounds like one.
+  const distinct = new Set(names).size === names.length;
+  return (names.length > 1 && distinct) || names.some((name) => FIRST.test(name));
 }
 
 /** Guess what separates cells: what gives the first rows one width, and the greatest. */
@@ -130,22 +132,24 @@ export function guessColumns(names, rows, must) {
 
 /** Read a table: its names, its rows, and which of these have more or fewer cells than they should. */
 export function readTable(text, separator, named) {
-  const { rows, lines, fault } = cellsOf(text, separator);
+  const { rows, fault } = cellsOf(text, separator);
   while (rows.length && isBlank(rows.at(-1))) rows.pop();
   const blank = rows.findIndex((row) => !isBlank(row)); // how many come before the first that is not
   const width = rows.reduce((most, row) => Math.max(most, row.length), 0);
   const usual = rows[blank]?.length;
   const written = named && rows.length ? rows[blank] : [];
-  for (const each of [rows, lines]) each.splice(0, named ? blank + 1 : blank);
+  rows.splice(0, named ? blank + 1 : blank);
   const odd = new Set();
   rows.forEach((row, place) => {
     if (row.length !== usual && !isBlank(row)) odd.add(place);
     while (row.length < width) row.push("");
   });
   const unnamed = (place) => (width > 1 ? `column ${place + 1}` : "text");
-  const names = Array.from({ length: width }, (_, place) => written[place]?.trim() || unnamed(place));
-  const header = names.map((name, place) => written[place] ?? name);
-  return { names, header, rows, odd, fault, lines };
+  const called = Array.from({ length: width }, (_, place) => written[place]?.trim() || unnamed(place));
+  const isTwice = (name) => called.indexOf(name) !== called.lastIndexOf(name);
+  const names = called.map((name, place) => (isTwice(name) ? `${name} (column ${place + 1})` : name));
+  const header = called.map((name, place) => written[place] ?? name);
+  return { names, header, rows, odd, fault };
 }
 
 /** Write rows as text, quotes where they are needed. */

@@ -15,6 +15,3 @@ export function say(place, sentence = "") {
   place.textContent = sentence;
   place.hidden = !sentence;
 }
-
-/** Write a count with its noun. */
-export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;

@@ -11,18 +11,16 @@ const ABOUT_ROWS = [413, 422, 500];
 const bytesOf = (text) => new TextEncoder().encode(JSON.stringify(text)).length;
 
 export class Job {
-  /** `columns` are the places of the first and the second text in a row; -1 stands for none. */
-  constructor(table, columns, picked, limits) {
-    const fits = (task) => !task.pair || columns[1] >= 0;
-    this.table = table;
-    this.columns = columns.filter((column) => column >= 0);
-    this.picked = picked;
-    this.tasks = picked.tasks.filter(fits);
-    this.leftOut = picked.tasks.filter((task) => !fits(task)); // for want of a second text
-    this.teacher = picked.teacher;
-    this.limits = limits;
+  /** `choice` tells the columns of the first and the second text, the tasks, and whether the teacher is asked. */
+  constructor(table, choice, limits) {
+    Object.assign(this, { table, choice, limits });
+    this.columns = choice.columns.filter((column) => column >= 0);
+    this.tasks = answerable(choice);
+    this.teacher = choice.teacher;
+    this.untaught = new Set(); // the names of tasks that the teacher does not have
     this.answers = []; // by row: task → {student, teacher, differ}; undefined until the row is done
     this.done = 0;
+    this.spent = 0; // milliseconds, of all runs
     this.refused = new Map(); // row → what the server said
     this.controller = null;
     this.faults = this.#findFaults();
@@ -39,6 +37,11 @@ export class Job {
   /** Return the texts of a row: one, or both. */
   texts(place, pair) {
     return this.columns.slice(0, pair ? 2 : 1).map((column) => this.table.rows[place][column]);
+  }
+
+  /** Tell whether the teacher is asked for a task; that it does not have it shows in its first answers. */
+  isTaught({ name }) {
+    return this.teacher && !this.untaught.has(name);
   }
 
   /** Tell whether the teacher says something else of a row. */
@@ -74,6 +77,7 @@ export class Job {
   async run(progress, waiting) {
     this.controller = new AbortController();
     const { signal } = this.controller;
+    const began = performance.now();
     const blocks = this.#blocks();
     const lane = async () => {
       for (const block of blocks) {
@@ -86,6 +90,7 @@ export class Job {
     } finally {
       this.controller.abort(); // one lane has failed: the other need not go on
       this.controller = null;
+      this.spent += performance.now() - began;
     }
   }
 
@@ -138,6 +143,7 @@ export class Job {
       return;
     }
     if (said.answers.length !== places.length) throw new Error("The server answered more or fewer rows than it got.");
+    for (const name of tasks) if (said.teacher && !said.teacher.answers[0][name]) this.untaught.add(name);
     places.forEach((place, number) => {
       for (const name of tasks) {
         found.get(place)[name] = {
@@ -149,6 +155,9 @@ export class Job {
     });
   }
 }
+
+/** Return the tasks of a choice that its columns suffice for; -1 stands for no column. */
+export const answerable = ({ tasks, columns }) => tasks.filter((task) => !task.pair || columns[1] >= 0);
 
 /** Keep of an answer what tables show; the probabilities of all classes of all rows would be too much. */
 function brief(answer) {
@@ -165,7 +174,7 @@ export function withAnswers(job, places) {
     taken.add(free);
     return free;
   };
-  const columns = job.tasks.flatMap((task) => columnsOf(task, job.teacher));
+  const columns = job.tasks.flatMap((task) => columnsOf(task, job.isTaught(task)));
   const header = [...job.table.header, ...columns.map(([name]) => own(name))];
   const rows = places.map((place) => {
     const answer = job.answers[place] ?? {};

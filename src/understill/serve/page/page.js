@@ -1,9 +1,13 @@
 // The page: what the server can do, which tasks are picked, and which view is shown.
 
 import { askPatiently, hasKey, Refused, useKey } from "./api.js";
-import { count, find, make, say } from "./dom.js";
+import { find, make, say } from "./dom.js";
+import { count } from "./numbers.js";
 import { Sheet } from "./sheet.js";
 import { Typing } from "./typing.js";
+
+//: Tasks that are picked one by one; of more than these, all can be dropped and taken at once.
+const FEW = 8;
 
 let views = [];
 const refresh = () => views.forEach((view) => view.refresh());
@@ -42,11 +46,27 @@ function makePicks(server) {
     find("tasks").append(make("label", { class: "chip" }, box, name));
     return box;
   });
+  if (boxes.length > FEW) find("tasks").append(makeAll(boxes));
   find("models").hidden = !server.teacher;
   return () => ({
     tasks: server.tasks.filter((_, place) => boxes[place].checked),
     teacher: Boolean(server.teacher) && find("teacher").checked,
   });
+}
+
+/** Make the button that drops all tasks, or takes all if none is picked. */
+function makeAll(boxes) {
+  const all = make("button", { type: "button", class: "plain" });
+  const none = () => boxes.every((box) => !box.checked);
+  const name = () => { all.textContent = none() ? "Pick all" : "Pick none"; };
+  all.addEventListener("click", () => {
+    const checked = none();
+    for (const box of boxes) box.checked = checked;
+    all.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+  find("tasks").addEventListener("change", name);
+  name();
+  return all;
 }
 
 function show(view) {

@@ -1,9 +1,10 @@
 // Rows of a job, drawn: what was said of each, what was said in all, and what could not be answered.
 
-import { percent } from "./answers.js";
-import { count, make } from "./dom.js";
+import { LACKS } from "./answers.js";
+import { make } from "./dom.js";
+import { amount, count, percent } from "./numbers.js";
 
-//: Characters of a text that a table shows, classes that a tally names, and lines that a note names.
+//: Characters of a text that a table shows, classes that a tally names, and rows that a note names.
 const LONG = 300;
 const NAMED = 5;
 
@@ -12,15 +13,15 @@ const short = (text) => (text.length > LONG ? `${text.slice(0, LONG)} …` : tex
 /** Draw the head and the body of a table of some rows. */
 export function drawRows(job, places) {
   const texts = job.columns.map((column) => job.table.names[column]);
-  const said = job.tasks.flatMap(({ name }) => (job.teacher ? [name, `${name}, teacher`] : [name]));
-  return table(["", ...texts, ...said], places.map((place) => drawRow(job, place)));
+  const said = job.tasks.flatMap((task) => [task.name, ...(job.isTaught(task) ? [`${task.name}, teacher`] : [])]);
+  return table(["row", ...texts, ...said], places.map((place) => drawRow(job, place)));
 }
 
 function drawRow(job, place) {
   const row = job.table.rows[place];
-  const number = make("th", { scope: "row", class: "n" }, (place + 1).toLocaleString("en"));
+  const number = make("th", { scope: "row", class: "n" }, amount(place + 1));
   const texts = job.columns.map((column) => make("td", { class: "text", dir: "auto" }, short(row[column])));
-  const answers = job.tasks.flatMap(({ name }) => cells(job.answers[place]?.[name], job.teacher));
+  const answers = job.tasks.flatMap((task) => cells(job.answers[place]?.[task.name], job.isTaught(task)));
   return make("tr", {}, number, ...texts, ...answers);
 }
 
@@ -39,15 +40,15 @@ function cells(answer, teacher) {
 function words(answer) {
   if (!answer) return [];
   if (answer.label === undefined) return [answer.score.toFixed(2)];
-  return [answer.label, " ", make("span", { class: "soft" }, percent(answer.probability))];
+  return [make("bdi", {}, answer.label), " ", make("span", { class: "soft" }, percent(answer.probability))];
 }
 
 /** Draw what was said in all: how often each class, the mean of scores, and how often the teacher differs. */
 export function drawTally(job) {
-  const rows = job.tasks.map(({ name }) => {
-    const said = job.answers.map((answer) => answer?.[name]).filter(Boolean);
-    const row = [make("th", { scope: "row" }, name), make("td", {}, inAll(said.map((each) => each.student)))];
-    if (job.teacher) row.push(make("td", {}, differing(said.filter((each) => each.teacher))));
+  const rows = job.tasks.map((task) => {
+    const said = job.answers.map((answer) => answer?.[task.name]).filter(Boolean);
+    const row = [make("th", { scope: "row" }, task.name), make("td", {}, ...inAll(said.map((each) => each.student)))];
+    if (job.teacher) row.push(make("td", {}, job.isTaught(task) ? differing(said) : LACKS));
     return make("tr", {}, ...row);
   });
   const names = ["task", "answers", ...(job.teacher ? ["the teacher differs"] : [])];
@@ -55,47 +56,49 @@ export function drawTally(job) {
 }
 
 function differing(said) {
+  if (!said.length) return "–";
   const times = said.filter((each) => each.differ).length;
-  const share = said.length ? ` (${percent(times / said.length)})` : "";
-  return `${times.toLocaleString("en")} of ${count(said.length, "row")}${share}`;
+  return `${amount(times)} of ${count(said.length, "row")} (${percent(times / said.length)})`;
 }
 
 function inAll(answers) {
-  if (!answers.length) return "–";
+  if (!answers.length) return ["–"];
   if (answers[0].label === undefined) {
     const scores = answers.map((each) => each.score);
     const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;
     const low = scores.reduce((a, b) => Math.min(a, b));
     const high = scores.reduce((a, b) => Math.max(a, b));
-    return `mean ${mean.toFixed(2)}, from ${low.toFixed(2)} to ${high.toFixed(2)}`;
+    return [`mean ${mean.toFixed(2)}, from ${low.toFixed(2)} to ${high.toFixed(2)}`];
   }
   const counts = new Map();
   for (const { label } of answers) counts.set(label, (counts.get(label) ?? 0) + 1);
   const sorted = [...counts].sort((a, b) => b[1] - a[1]);
-  const parts = sorted.slice(0, NAMED).map(([label, times]) => `${label} ${percent(times / answers.length)}`);
-  if (sorted.length > NAMED) parts.push(`${sorted.length - NAMED} more`);
-  return parts.join(", ");
+  const more = sorted.length > NAMED ? [`, ${amount(sorted.length - NAMED)} more`] : [];
+  const parts = sorted.slice(0, NAMED).flatMap(([label, times], place) => [
+    place ? ", " : "", make("bdi", {}, label), ` ${percent(times / answers.length)}`,
+  ]);
+  return [...parts, ...more];
 }
 
 /** Tell in sentences which rows get no answers, and why. */
 export function notesOf(job) {
   const { odd, empty, long } = job.faults;
   const left = "and answers that need it are left blank";
-  const names = job.leftOut.map((task) => task.name).join(", ");
+  const leftOut = job.choice.tasks.filter((task) => !job.tasks.includes(task)).map((task) => task.name);
   const refused = [...job.refused.keys()];
   const notes = [];
-  if (!job.picked.tasks.length) notes.push("No task is picked.");
-  if (names) notes.push(`${names}: no answers without a column for the second text.`);
-  if (odd.length) notes.push(`${linesOf(job, odd)}: more or fewer cells than in the first row, so no answers.`);
-  if (empty.length) notes.push(`${linesOf(job, empty)}: a text is missing, ${left}.`);
-  if (long.length) notes.push(`${linesOf(job, long)}: a text is longer than the server takes, ${left}.`);
-  if (refused.length) notes.push(`${linesOf(job, refused)}: refused. The server said: ${job.refused.get(refused[0])}`);
+  if (!job.choice.tasks.length) notes.push("No task is picked.");
+  if (leftOut.length) notes.push(`${leftOut.join(", ")}: no answers without a column for the second text.`);
+  if (odd.length) notes.push(`${rowsOf(odd)}: more or fewer cells than in the first row, so no answers.`);
+  if (empty.length) notes.push(`${rowsOf(empty)}: a text is missing, ${left}.`);
+  if (long.length) notes.push(`${rowsOf(long)}: a text is longer than the server takes, ${left}.`);
+  if (refused.length) notes.push(`${rowsOf(refused)}: refused. The server said: ${job.refused.get(refused[0])}`);
   return notes;
 }
 
-function linesOf(job, places) {
-  const some = places.slice(0, NAMED).map((place) => job.table.lines[place].toLocaleString("en"));
+function rowsOf(places) {
+  const some = places.slice(0, NAMED).map((place) => amount(place + 1));
   const more = places.length - some.length;
-  const rest = more ? ` and ${more.toLocaleString("en")} more` : "";
-  return `${places.length === 1 ? "Line" : "Lines"} ${some.join(", ")}${rest}`;
+  const rest = more ? ` and ${amount(more)} more` : "";
+  return `${places.length === 1 ? "Row" : "Rows"} ${some.join(", ")}${rest}`;
 }

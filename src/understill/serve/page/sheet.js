@@ -1,8 +1,9 @@
 // A sheet: a table of texts that is chosen, dropped or pasted, answered row by row, shown, and downloaded.
 
 import { decode, guessColumns, guessNames, guessSeparator, habitsOf, readTable, SEPARATORS, write } from "./csv.js";
-import { count, find, make, say } from "./dom.js";
-import { Job, withAnswers } from "./job.js";
+import { find, make, say } from "./dom.js";
+import { answerable, Job, withAnswers } from "./job.js";
+import { amount, count, duration } from "./numbers.js";
 import { drawRows, drawTally, notesOf } from "./rows.js";
 
 //: Rows that are shown at once.
@@ -16,8 +17,8 @@ export class Sheet {
     Object.assign(this, { server, picked, failed, reveal });
     this.opening = null; // the file that is being read; one chosen later takes its place
     this.source = null; // the text, and what it is called
-    this.table = null;
-    this.job = null;
+    this.table = null; // the text, as it is read now
+    this.job = null; // the answers, maybe to an earlier choice, and to a table that was read otherwise
     this.page = 0;
     this.locked = false; // a key was missing; with one, the job goes on by itself
     this.drawing = 0; // the timer of what is drawn soon
@@ -36,12 +37,13 @@ export class Sheet {
     });
     on("paste", "input", () => this.takePasted());
     on("paste", "keydown", (event) => {
-      if (event.key !== "Escape" || event.isComposing) return;
+      // Without a text here, there is nothing to clear: the table may come from a file.
+      if (event.key !== "Escape" || event.isComposing || !find("paste").value) return;
       find("paste").value = "";
       this.takePasted();
     });
     for (const id of ["separator", "header"]) on(id, "change", () => this.read());
-    for (const id of ["column", "column2"]) on(id, "change", () => this.renew());
+    for (const id of ["column", "column2"]) on(id, "change", () => this.change());
     on("start", "click", () => this.start());
     on("cancel", "click", () => this.job.cancel());
     on("download", "click", () => this.download());
@@ -74,7 +76,10 @@ export class Sheet {
     try {
       if (file.size > LARGEST) throw new Error("This file is larger than 200 MB. Cut it into parts.");
       const bytes = new Uint8Array(await file.arrayBuffer());
-      if (this.opening === file) this.take(decode(bytes), file.name);
+      if (this.opening !== file) return;
+      const text = decode(bytes);
+      if (!text.trim()) throw new Error(`${file.name} is empty.`);
+      this.take(text, file.name);
     } catch (error) {
       if (this.opening !== file) return;
       this.take("", file.name);
@@ -85,6 +90,9 @@ export class Sheet {
   /** Take a text as the table, with a guess at how it is to be read. */
   take(text, name) {
     this.source = { text: text.toWellFormed(), name };
+    this.job?.cancel();
+    this.job = null;
+    this.locked = false;
     find("separator").value = guessSeparator(this.source.text);
     find("header").checked = guessNames(this.source.text, find("separator").value);
     this.read();
@@ -93,7 +101,8 @@ export class Sheet {
   /** Read the table as the controls say, and guess which columns hold texts. */
   read() {
     const { text } = this.source;
-    this.table = readTable(text, find("separator").value, find("header").checked);
+    const { separator, named } = this.choice;
+    this.table = readTable(text, separator, named);
     const empty = text.trim() && !this.table.rows.length ? "There are no rows in this table." : "";
     say(find("wrong"), this.table.fault ?? empty);
     find("sheet").hidden = !this.table.names.length;
@@ -101,33 +110,63 @@ export class Sheet {
     fillSelect("column", columns);
     fillSelect("column2", [[-1, "no column"], ...columns]);
     const always = this.server.tasks.every((task) => task.pair);
-    const [first, second] = guessColumns(this.table.names, this.table.rows, always);
+    const before = this.job?.choice;
+    const isAsBefore = before?.separator === separator && before.named === named;
+    const [first, second] = isAsBefore ? before.columns : guessColumns(this.table.names, this.table.rows, always);
     find("column").value = first;
     find("column2").value = this.pairs ? second : -1;
-    this.renew();
+    this.change();
   }
 
-  /** Begin anew, with the columns and tasks that are chosen now. */
+  /** Return what is chosen now: how the table is read, which columns hold texts, and which tasks are picked. */
+  get choice() {
+    return {
+      separator: find("separator").value,
+      named: find("header").checked,
+      columns: [Number(find("column").value), Number(find("column2").value)],
+      ...this.picked(),
+    };
+  }
+
+  /** Begin anew, with what is chosen now. */
   renew() {
-    this.job?.cancel();
-    const columns = [Number(find("column").value), Number(find("column2").value)];
-    this.job = new Job(this.table, columns, this.picked(), this.server.limits);
+    this.job = new Job(this.table, this.choice, this.server.limits);
     find("differing").checked = false;
-    find("done").textContent = "";
+    find("done").textContent = find("told").textContent = "";
     this.turn(0);
   }
 
-  /** Take up other tasks, or a key: a job that has not begun is made anew, one that waited for a key goes on. */
+  /** Take up another choice: a job that has not begun is made anew, answers stay until others are asked for. */
+  change() {
+    if (!this.job?.done && !this.job?.running) {
+      this.renew();
+      return;
+    }
+    this.draw();
+    find("told").textContent = this.outdated ? this.formerly() : "";
+  }
+
+  /** Take up other tasks, or a key: a job that waited for one goes on. */
   refresh() {
     if (!this.job) return;
     if (this.locked) this.run();
-    else if (this.job.done || this.job.running) this.draw();
-    else this.renew();
+    else this.change();
   }
 
-  /** Tell whether the answers are to other questions than those that are picked now. */
+  /** Tell whether there are answers, but to another choice than that of now. */
   get outdated() {
-    return this.job.done > 0 && question(this.picked()) !== question(this.job.picked);
+    const { done, running, choice } = this.job;
+    return done > 0 && !running && question(this.choice) !== question(choice);
+  }
+
+  /** Tell whether there is something to answer, as the table is read now and with what is chosen. */
+  get possible() {
+    return answerable(this.choice).length > 0 && this.table.rows.length > 0 && this.table.fault === null;
+  }
+
+  formerly() {
+    const now = this.possible ? "“Answer again” replaces them." : "What is chosen now cannot be answered.";
+    return `The answers below are to what was chosen before. ${now}`;
   }
 
   start() {
@@ -137,19 +176,18 @@ export class Sheet {
 
   async run() {
     const { job } = this;
-    const began = performance.now();
-    const before = job.done;
     const waiting = (seconds) => { find("done").textContent = `The server is busy. Asking again in ${seconds} s.`; };
     this.locked = false;
     this.failed(null);
+    find("told").textContent = "";
     const running = job.run(() => this.drawSoon(), waiting);
     this.draw();
     let told;
     try {
       await running;
-      told = `${count(job.done - before, "row")} in ${((performance.now() - began) / 1000).toFixed(1)} s.`;
+      told = `${count(job.done, "row")} in ${duration(job.spent)}.`;
     } catch (error) {
-      told = `Stopped after ${job.done.toLocaleString("en")} of ${count(job.total, "row")}.`;
+      told = `Stopped after ${amount(job.done)} of ${count(job.total, "row")}.`;
       if (job !== this.job) return;
       this.locked = error.status === 401;
       if (error.name !== "AbortError") this.failed(error);
@@ -161,7 +199,7 @@ export class Sheet {
 
   /** Return the rows that are to be seen: all, or those where student and teacher differ. */
   places() {
-    const all = this.table.rows.map((_, place) => place);
+    const all = this.job.table.rows.map((_, place) => place);
     return find("differing").checked ? all.filter((place) => this.job.differs(place)) : all;
   }
 
@@ -177,26 +215,29 @@ export class Sheet {
 
   draw() {
     const { job, table } = this;
+    const apart = find("differing").checked;
     const places = this.places();
     const last = Math.max(0, Math.ceil(places.length / PAGE) - 1);
     this.page = Math.min(this.page, last);
     const from = this.page * PAGE;
     const some = places.slice(from, from + PAGE);
     const size = `${count(table.rows.length, "row")}, ${count(table.names.length, "column")}`;
-    find("sheet-name").textContent = `${this.source.name}: ${size}`;
-    find("notes").replaceChildren(...notesOf(job).map((note) => make("li", {}, note)));
+    find("sheet-name").replaceChildren(make("bdi", {}, this.source.name), `: ${size}`);
+    const notes = [...(this.outdated ? [this.formerly()] : []), ...notesOf(job)];
+    find("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
     find("tally").hidden = job.running || !job.done;
     find("tally").replaceChildren(...(find("tally").hidden ? [] : [drawTally(job)]));
     find("only").hidden = !job.teacher || !job.done;
-    const shown = `Rows ${from + 1} to ${from + some.length} of ${places.length}`;
-    find("shown").textContent = some.length ? shown : "No rows";
+    const shown = `${amount(from + 1)} to ${amount(from + some.length)} of ${count(places.length, "row")}`;
+    find("shown").textContent = `${some.length ? shown : "No rows"}${apart ? " where they differ" : ""}`;
     find("back").hidden = find("next").hidden = last === 0;
     find("back").disabled = this.page === 0;
     find("next").disabled = this.page === last;
     find("rows").replaceChildren(...drawRows(job, some));
-    find("download").textContent = `Download ${count(places.length, "row")}`;
+    const partly = apart || job.done === job.total ? "" : `, ${amount(job.done)} answered`;
+    find("download").textContent = `Download ${count(places.length, "row")}${partly}`;
     find("download").disabled = !places.length;
-    this.waiting = find("differing").checked || some.some((place) => !job.answers[place]);
+    this.waiting = apart || some.some((place) => !job.answers[place]);
     this.drawActions();
   }
 
@@ -208,12 +249,12 @@ export class Sheet {
     const fresh = job.done ? "Go on" : `Answer ${count(job.total, "row")}`;
     find("columns").disabled = job.running;
     find("start").hidden = job.running || (job.done === job.total && !this.outdated);
-    find("start").disabled = !job.tasks.length || this.table.fault !== null;
+    find("start").disabled = !this.possible;
     find("start").textContent = this.outdated ? "Answer again" : fresh;
     find("cancel").hidden = find("progress").hidden = !job.running;
     find("progress").max = job.total || 1;
     find("progress").value = job.done;
-    if (job.running) find("done").textContent = `${job.done.toLocaleString("en")} of ${count(job.total, "row")}`;
+    if (job.running) find("done").textContent = `${amount(job.done)} of ${count(job.total, "row")}`;
     find("download").hidden = job.running || !job.done;
     // The button that was pressed may be gone now: the one that took its place gets the focus.
     if (focus?.hidden) (["cancel", "download", "start"].map(find).find((each) => !each.hidden) ?? focus).focus();
@@ -221,7 +262,7 @@ export class Sheet {
 
   /** Hand out the rows that are to be seen, with the answers added. */
   download() {
-    const { start, separator, newline } = habitsOf(this.source.text, find("separator").value);
+    const { start, separator, newline } = habitsOf(this.source.text, this.job.choice.separator);
     const text = start + write(withAnswers(this.job, this.places()), separator, newline);
     const type = separator === "\t" ? "text/tab-separated-values" : "text/csv";
     const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
@@ -231,7 +272,7 @@ export class Sheet {
   }
 }
 
-const question = ({ tasks, teacher }) => JSON.stringify([tasks.map((task) => task.name), teacher]);
+const question = ({ tasks, ...rest }) => JSON.stringify([tasks.map((task) => task.name), rest]);
 
 function fillSelect(id, options) {
   find(id).replaceChildren(...options.map(([value, name]) => make("option", { value }, name)));

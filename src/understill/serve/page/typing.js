@@ -1,8 +1,9 @@
 // Typing: answers for one text or one pair, as it is typed.
 
-import { Card, milliseconds, percent, word } from "./answers.js";
+import { Card, word } from "./answers.js";
 import { predict } from "./api.js";
 import { find, make, say } from "./dom.js";
+import { duration, percent } from "./numbers.js";
 
 //: Milliseconds without a key before the server is asked: more than between letters, less than between thoughts.
 const REST = 150;
@@ -56,15 +57,13 @@ export class Typing {
     const texts = [find("first").value, find("second").value];
     const waiting = (seconds) => say(find("trouble"), `The server is busy. Asking again in ${seconds} s.`);
     find("answers").setAttribute("aria-busy", "true");
-    try {
-      const told = await Promise.all(this.groups.map((group) => group.fill(texts, this.picked(), signal, waiting)));
-      if (told.some(Boolean) || find("lock").hidden) this.failed(null);
-      find("spoken").textContent = told.join(" ");
-    } catch (error) {
-      if (signal.aborted) return;
-      for (const group of this.groups) group.clear();
-      this.failed(error);
-    }
+    const asked = this.groups.map((group) => group.fill(texts, this.picked(), signal, waiting));
+    const told = await Promise.allSettled(asked);
+    if (signal.aborted) return;
+    const wrong = told.find((each) => each.reason)?.reason;
+    told.forEach(({ reason }, place) => { if (reason) this.groups[place].clear(); });
+    if (wrong || told.some((each) => each.value) || find("lock").hidden) this.failed(wrong);
+    find("spoken").textContent = told.map((each) => each.value).filter(Boolean).join(" ");
     find("answers").setAttribute("aria-busy", "false");
   }
 }
@@ -107,8 +106,9 @@ class Group {
     signal.throwIfAborted();
     say(this.hint);
     this.head.hidden = false;
-    const times = [said, said.teacher].filter(Boolean).map((each) => milliseconds(each.milliseconds));
-    this.time.textContent = said.teacher ? `student ${times[0]}, teacher ${times[1]}` : times[0];
+    const taught = names.some((name) => said.teacher?.answers[0][name]);
+    const time = `${said.teacher ? "student " : ""}${duration(said.milliseconds)}`;
+    this.time.textContent = taught ? `${time}, teacher ${duration(said.teacher.milliseconds)}` : time;
     for (const [name, card] of this.cards) card.element.hidden = !names.includes(name);
     return names.map((name) => this.show(name, said)).join(" ");
   }
@@ -118,7 +118,7 @@ class Group {
     const other = said.teacher?.answers[0][name];
     const apart = said.differ?.[0].includes(name) ?? false;
     this.cards.get(name).show(said.teacher ? [["student", answer], ["teacher", other]] : [["", answer]], apart);
-    const one = (each) => word(each) + (each?.label ? ` ${percent(each.probabilities[each.label])}` : "");
+    const one = (each) => word(each) + (each.label ? ` ${percent(each.probabilities[each.label])}` : "");
     return `${name}: ${one(answer)}${apart ? `, but the teacher says ${one(other)}` : ""}.`;
   }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 import sys
 import time
@@ -19,6 +18,7 @@ import numpy as np
 from understill.bench.server import CONNECTIONS, ROWS, serving
 from understill.bench.subjects import PIPELINE, Subject
 from understill.evaluate.clock import PIPELINE_BATCH, Latency, Text, latency_of, seconds_of
+from understill.runtime.onnx import cores
 from understill.tasks import Task
 
 #: What is timed of each model, in this order.
@@ -232,7 +232,7 @@ def machine() -> dict[str, Any]:
     """Tell what the numbers were made on."""
     found: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "processor": _processor(),
         "python": platform.python_version(),
     }

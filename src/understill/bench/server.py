@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from understill.tasks import Task
 
 #: Connections, and the texts of one request, when many texts are asked for.
 CONNECTIONS, ROWS = 8, 32
+#: Where a server looks for keys.
+KEYS = "UNDERSTILL_KEYS"
 #: Seconds that a server may take to load its model.
 PATIENCE = 120.0
 
@@ -29,7 +32,11 @@ PATIENCE = 120.0
 def serving(path: Path, task: Task) -> Iterator[Client]:
     """Have `understill serve` answer with a model in a process of its own, as long as the block lasts."""
     command = [sys.executable, "-m", "understill", "serve", str(path), "--port", "0", "--log", "errors", "--drain", "0"]
-    with TemporaryFile() as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
+    own = {name: value for name, value in os.environ.items() if name != KEYS}  # nobody else asks this server
+    with (
+        TemporaryFile() as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=own) as process,
+    ):
         try:
             port = _port(process)
             if port is None:

@@ -31,7 +31,7 @@ from understill.models.words import WordEncoder
 from understill.pipeline.planning import as_trained, read_labelled
 from understill.recipe import Recipe
 from understill.runtime.answers import Answerer, Predictions
-from understill.runtime.onnx import OnnxModel
+from understill.runtime.onnx import OnnxModel, cores
 from understill.ship import huggingface
 from understill.ship.card import Card, DevScore, as_markdown
 from understill.ship.forms import refuse_there, take_order
@@ -235,11 +235,11 @@ class Shipment:
 
     def _asked(self, place: Path, opened: Answerer, task: Task) -> tuple[str, Callable[[Sequence[Text]], object]]:
         """Return what answers when an export is timed, with what to say of it; it is what the card tells to use."""
-        cores = f"for {task.name}, on {counted(len(os.sched_getaffinity(0)), 'CPU core')}"
+        where = f"for {task.name}, on {counted(cores(), 'CPU core')}"
         if isinstance(opened, OnnxModel):
-            return f"{cores} with {counted(opened.threads, 'thread')}", partial(_answer, opened, task)
+            return f"{where} with {counted(opened.threads, 'thread')}", partial(_answer, opened, task)
         threads, how = counted(torch.get_num_threads(), "thread"), f"by pipeline() in batches of {PIPELINE_BATCH}"
-        return f"{cores} with {threads}, {how}", huggingface.Pipeline(place).ask
+        return f"{where} with {threads}, {how}", huggingface.Pipeline(place).ask
 
     def _finish(
         self,

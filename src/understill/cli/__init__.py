@@ -1,0 +1,13 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from understill.cli.program import app, main
+
+__all__ = ["app", "main"]
+
+# The help lists verbs in the order in which they come.
+for part in ("training", "judging", "using", "keeping"):
+    import_module(f"{__name__}.{part}")

@@ -1,0 +1,83 @@
+"""Verbs that look after things: data, runs, clean, assets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understill.cli.program import app
+from understill.cli.words import Sets, examples_of, load
+
+
+@app.command(
+    epilog=examples_of(
+        "understill data",
+        "understill data recipes/quickstart.yaml --examples 2",
+        "understill data --glue glue   [dim]# compare with the official numbers of rows[/dim]",
+    )
+)
+def data(
+    recipe: Annotated[Path | None, typer.Argument(help="Show this recipe's tasks.", show_default=False)] = None,
+    glue: Annotated[Path | None, typer.Option(help="Count the rows of a GLUE folder.")] = None,
+    examples: Annotated[int, typer.Option(min=0, help="How many rows of each task to show.")] = 0,
+    sets: Sets = None,
+) -> None:
+    """List tasks, count their rows, show examples."""
+    from understill import terminal
+
+    if glue is not None:
+        from understill.data.glue import verify_counts
+
+        terminal.show_counts(verify_counts(glue))
+    elif recipe is None:
+        from understill.data.demo import TASKS
+        from understill.tasks import GLUE
+
+        terminal.show_tasks({"demo": list(TASKS.values()), "GLUE": [entry.task for entry in GLUE.values()]})
+    else:
+        loaded = load(recipe, sets)
+        from understill.pipeline import read_data
+
+        with terminal.Progress() as watch:
+            tasks = read_data(loaded, watch)
+        terminal.show_data(tasks, examples)
+
+
+OutputFolder = Annotated[Path, typer.Argument(help="The output folder of your recipes.")]
+
+
+@app.command(epilog=examples_of("understill runs", "understill runs elsewhere/runs"))
+def runs(folder: OutputFolder = Path("runs")) -> None:
+    """List the runs of an output folder, with what came out."""
+    from understill import pipeline, terminal
+
+    terminal.show_runs(pipeline.list_runs(folder))
+
+
+@app.command(
+    epilog=examples_of(
+        "understill clean   [dim]# shows what would go[/dim]",
+        "understill clean --yes",
+        "understill clean --cache --yes",
+    )
+)
+def clean(
+    folder: OutputFolder = Path("runs"),
+    cache: Annotated[bool, typer.Option("--cache", help="Also the data and tokens kept between runs.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this it is only shown.")] = False,
+) -> None:
+    """Remove models, soft targets and verdicts that no run refers to."""
+    from understill import pipeline, terminal
+
+    terminal.show_waste(pipeline.clean(folder, cache=cache, remove=yes), removed=yes)
+
+
+@app.command(epilog=examples_of("understill assets"))
+def assets() -> None:
+    """List the pretrained encoders and word vectors that install with pip, and whether they are here."""
+    from understill import terminal
+    from understill.models.assets import known
+
+    terminal.show_assets(known())

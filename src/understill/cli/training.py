@@ -1,0 +1,147 @@
+"""Verbs that train: init, check, run, teach."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from understill.cli.program import app
+from understill.cli.words import RecipeFile, Sets, examples_of, load
+from understill.errors import UserError
+
+if TYPE_CHECKING:
+    from understill.recipe import Recipe
+
+
+@app.command(
+    epilog=examples_of("understill init tickets.csv tickets_dev.csv", "understill init data/*.csv --out recipe.yaml")
+)
+def init(
+    files: Annotated[
+        list[Path], typer.Argument(help="Your data files: CSV, TSV, JSONL or Parquet.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write the recipe.")] = Path("recipe.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a recipe that is there.")] = False,
+) -> None:
+    """Look at your files and write a commented recipe for them."""
+    from understill import terminal
+    from understill.data.sketch import sketch_recipe
+
+    if out.is_dir():
+        raise UserError(f"--out {out}: this is a folder → write --out {out / 'recipe.yaml'}")
+    if out.exists() and not force:
+        raise UserError(f"{out} is there already → choose another name with --out, or overwrite it with --force")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
+    text = sketch_recipe(files)
+    out.write_text(text, encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("# left out:"):
+            logging.getLogger(__name__).warning(line.removeprefix("# "))
+    terminal.say(f"wrote {out}; look it over, then:\n  understill check {out}\n  understill run {out}")
+
+
+@app.command(
+    epilog=examples_of(
+        "understill check recipes/quickstart.yaml",
+        "understill check my.yaml --set training.epochs=5",
+        "understill check my.yaml --full",
+    )
+)
+def check(
+    recipe: RecipeFile,
+    sets: Sets = None,
+    full: Annotated[bool, typer.Option("--full", help="Print the whole recipe, defaults included.")] = False,
+) -> None:
+    """Check a recipe and its data without training; say what would run and about how long."""
+    loaded = load(recipe, sets)
+    from understill import terminal
+    from understill.estimate import estimate
+    from understill.pipeline import make_study, open_teacher
+
+    with terminal.Progress() as watch:
+        study = make_study(loaded, watch)
+        for plan, teacher in study.outsiders:
+            open_teacher(plan, teacher)
+        times = estimate(study)
+    terminal.show_plan(study, times)
+    if full:
+        terminal.show_yaml(loaded.to_yaml())
+
+
+@app.command(
+    epilog=examples_of(
+        "understill run recipes/quickstart.yaml",
+        "understill run recipes/single.yaml --set data.glue=glue --set seed=1",
+        "understill run recipes/bam.yaml --set student.distil.anneal=0.5 --set name=bam-half",
+        "understill run my.yaml --seeds 3   [dim]# mean, spread and interval over three seeds[/dim]",
+        "understill run my.yaml --dry-run   [dim]# what would be done, and what is there already[/dim]",
+        "understill run my.yaml   [dim]# again after a crash: goes on where it stopped[/dim]",
+    )
+)
+def run(
+    recipe: RecipeFile,
+    sets: Sets = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=100, metavar="N", help="Run it with N seeds, and show how far they differ."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the run folder.")] = True,
+) -> None:
+    """Do everything a recipe asks for: teachers, soft targets, student and baseline, and show who won."""
+    loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
+    from understill import pipeline, tables, terminal
+
+    with terminal.Progress() as watch:
+        planned = pipeline.make_study(loaded, watch) if dry_run else None
+        runs = () if dry_run else pipeline.run_study(loaded, watch)
+        page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
+    if planned:
+        terminal.show_plan(planned)
+    if runs:
+        tables.show_study(runs)
+    if page:
+        terminal.say(f"report: {page}")
+
+
+def _report_of(folder: Path, recipe: Recipe, watch: Any) -> Path | None:
+    """Write the report of a run that has just finished; whatever goes wrong there, the run is whole."""
+    from understill.report import write_report
+
+    try:
+        return write_report(folder, recipe, watch=watch)
+    except Exception as error:
+        log = logging.getLogger(__name__)
+        log.warning("there is no report: %s; the run itself is whole. Try: understill report %s", error, folder)
+        log.info("where it happened", exc_info=True)
+        return None
+
+
+@app.command(
+    epilog=examples_of("understill teach recipes/single.yaml --model sst2", "understill teach recipes/multi.yaml")
+)
+def teach(
+    recipe: RecipeFile,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="NAME", help="Only this model; may be repeated. RUN/NAME for one run of several."
+        ),
+    ] = None,
+    sets: Sets = None,
+) -> None:
+    """Train the models of a recipe, or only the named ones with what they need."""
+    loaded = load(recipe, sets)
+    from understill import pipeline, terminal
+
+    with terminal.Progress() as watch:
+        study = pipeline.make_study(loaded, watch)
+        trained = pipeline.train_some(study, tuple(model or ()), watch)
+    tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}
+    for each in trained:
+        terminal.show_scores({each.name: each.scores}, tasks)
+        terminal.say(f"model: {each.folder}")

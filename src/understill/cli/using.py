@@ -1,0 +1,236 @@
+"""Verbs that put a model to use: predict, export, serve, bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understill.cli.program import app
+from understill.cli.words import Model, Sets, Tasks, examples_of, load, tidy
+from understill.errors import UserError
+from understill.serve.settings import Settings, read_keys
+
+
+@app.command(
+    epilog=examples_of(
+        'understill predict runs/quickstart --text "The parcel never came."',
+        'understill predict runs/quickstart --text "I paid twice." --second "The customer was charged two times."',
+        "understill predict runs/quickstart --file in.csv --out out.parquet",
+        "understill predict runs/quickstart --file logs.jsonl --columns body --task mood --out out.csv",
+    )
+)
+def predict(
+    model: Model,
+    text: Annotated[list[str] | None, typer.Option("--text", help="A text; may be given several times.")] = None,
+    second: Annotated[
+        list[str] | None, typer.Option("--second", help="The second text of a pair; several go with one --text.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="A file of texts: CSV, TSV, JSONL or Parquet, of any size.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the answers: .parquet, .csv or .jsonl.")] = None,
+    task: Tasks = None,
+    columns: Annotated[str | None, typer.Option(help="The text column(s) of the file, comma between two.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Ask a model: for texts on the command line, or for a whole file."""
+    from understill import terminal
+    from understill.loading import load
+
+    if bool(text) == bool(file):
+        raise UserError("give either --text or --file")
+    if file and not out:
+        raise UserError("--file needs --out, the file to write the answers to")
+    if file and second:
+        raise UserError("--second goes with --text; for pairs in a file, name two columns with --columns")
+    if text and (out or columns):
+        raise UserError("--out and --columns go with --file; answers to --text are printed")
+    predictor = load(model, device)
+    if text:
+        if second and len(text) == 1:
+            text = text * len(second)  # one query, several candidates
+        terminal.show_answers(text, second, predictor.predict(text, second or None, task))
+        return
+    from understill.evaluate.stream import predict_file
+
+    assert file and out
+    named = [name.strip() for name in columns.split(",")] if columns else None
+    if named and len(named) > 2:
+        raise UserError("--columns takes one text column, or two with a comma between them")
+    with tidy(), terminal.counter(f"predicting {file}") as progress:
+        done = predict_file(predictor, file, out, task, named, progress)
+    terminal.show_predicted(done, out)
+
+
+@app.command(
+    epilog=examples_of(
+        "understill export runs/quickstart --to onnx",
+        "understill export runs/quickstart --to int8 --limit 3   [dim]# its dev sets are small[/dim]",
+        "understill export runs/single/models/sst2 --to huggingface --out sst2-classifier",
+        "understill export runs/bam/models/student --to onnx --out student-onnx",
+    )
+)
+def export(
+    model: Model,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="FORM",
+            help="huggingface: a plain classifier per task; onnx: one graph of all tasks; int8: the same, rounded.",
+            show_default=False,
+        ),
+    ],
+    task: Tasks = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder to write; export/FORM in the run folder if not given. Of several tasks, "
+            "each Hugging Face classifier has a folder in it."
+        ),
+    ] = None,
+    limit: Annotated[float, typer.Option(min=0, help="The points out of 100 that int8 may lose by any metric.")] = 1.0,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Whose dev rows to check with; the model's own recipe if not given.")
+    ] = None,
+    sets: Sets = None,
+) -> None:
+    """Write a model as a folder that other programs run, checked against the model on dev rows, with a model card."""
+    from understill.ship.forms import take_order
+
+    folder = take_order(model, to, tuple(task or ()), out).source
+    if recipe is None and not (folder / "recipe.yaml").exists():
+        raise UserError(f"{folder}: no recipe.yaml here; say whose dev rows to check with by --recipe")
+    loaded = load(recipe or folder / "recipe.yaml", sets)
+    from understill import pipeline, terminal
+
+    with tidy(), terminal.Progress() as watch:
+        made = pipeline.export(model, loaded, to, tasks=tuple(task or ()), out=out, limit=limit, watch=watch)
+    terminal.show_export(made)
+
+
+@app.command(
+    epilog=examples_of(
+        "understill serve runs/quickstart",
+        "understill serve runs/quickstart/export/int8 --port 9000",
+        "understill serve runs/quickstart --teacher runs/quickstart/models/teacher",
+        "understill serve model-int8 --host 0.0.0.0 --keys keys.txt --log errors --drain 10",
+        "curl localhost:8000/v1/predict -H 'Content-Type: application/json' -d '{\"texts\": \"Where is it?\"}'",
+    )
+)
+def serve(
+    model: Model,
+    teacher: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="A second model, answering beside the first where asked.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 is all of this machine's.")
+    ] = Settings.host,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = Settings.port,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes, each with its own copy of the model.")
+    ] = Settings.workers,
+    batch: Annotated[
+        int, typer.Option(min=1, help="The most rows that go through the model at once; 1 turns batching off.")
+    ] = Settings.batch,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Milliseconds that an idle model waits for more rows; none is best as a rule.")
+    ] = Settings.wait,
+    queue: Annotated[
+        int, typer.Option(min=1, help="The most rows that may wait; then it is 503, ask again.")
+    ] = Settings.queue,
+    max_rows: Annotated[int, typer.Option(min=1, help="The most rows in a request.")] = Settings.max_rows,
+    max_characters: Annotated[
+        int, typer.Option(min=1, help="The most characters in a text.")
+    ] = Settings.max_characters,
+    max_bytes: Annotated[int, typer.Option(min=1, help="The most bytes in a request's body.")] = Settings.max_bytes,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="A file of keys, one to a line, one of which has to be sent; or set UNDERSTILL_KEYS."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SITE", help="A site whose pages may ask, such as https://example.org, or '*'; may be repeated."
+        ),
+    ] = None,
+    log: Annotated[
+        str, typer.Option(help="all: a line for each request; errors: only for those refused or failed.")
+    ] = Settings.log,
+    drain: Annotated[
+        float, typer.Option(min=0, help="Seconds to go on taking requests after SIGTERM, while /readyz says no.")
+    ] = Settings.drain,
+) -> None:
+    """Answer over HTTP: JSON for programs, and a page at / to try the model."""
+    settings = Settings(
+        model=model,
+        teacher=teacher,
+        host=host,
+        port=port,
+        workers=workers,
+        batch=batch,
+        wait=wait,
+        queue=queue,
+        max_rows=max_rows,
+        max_characters=max_characters,
+        max_bytes=max_bytes,
+        keys=read_keys(keys),
+        cors=tuple(cors or ()),
+        log=log,
+        drain=drain,
+    )
+    try:
+        from understill.serve.starting import serve as start
+    except ImportError as error:
+        raise UserError(f'the server needs {error.name} → pip install "understill[serve]"') from None
+    start(settings, typer.echo)
+
+
+@app.command(
+    epilog=examples_of(
+        "understill bench runs/quickstart/export/onnx runs/quickstart/export/int8",
+        "understill bench runs/inbox/export/huggingface/mood runs/inbox runs/inbox/export/int8 --task mood",
+        "understill bench model-int8 --texts sentences.txt --no-http --json bench.json",
+        "taskset -c 0 understill bench model-onnx model-int8   [dim]# on one core[/dim]",
+    )
+)
+def bench(
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL",
+            help="Model folders, run folders or exports. A Hugging Face folder is asked through pipeline(), and over "
+            "HTTP as any model is. The others are compared with the first.",
+            show_default=False,
+        ),
+    ],
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What they are asked for; the first task that all have if not given."),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(help="A file of texts, one to a line, of a pair with a tab between; made up if not given."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each model answers all texts.")] = 5,
+    http: Annotated[bool, typer.Option("--http/--no-http", help="Also ask a server of each model.")] = True,
+    file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write every number to this file.")
+    ] = None,
+) -> None:
+    """Time models side by side on this machine: one text, many, tokenising alone, and through HTTP."""
+    from understill import terminal
+    from understill.bench.measure import measure
+    from understill.bench.subjects import open_subjects
+    from understill.bench.texts import made_up, read_texts
+    from understill.disk import write_json
+
+    if file and not file.parent.is_dir():
+        raise UserError(f"--json {file}: there is no folder {file.parent}")
+    subjects, chosen = open_subjects(models, task)
+    given = read_texts(texts, chosen.pair) if texts else made_up(chosen.pair)
+    with terminal.Progress() as watch:
+        found = measure(subjects, chosen, given, rounds=rounds, http=http, watch=watch)
+    terminal.show_bench(found)
+    if file:
+        write_json(file, found.to_json())
+        terminal.say(f"wrote {file}")

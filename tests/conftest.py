@@ -8,6 +8,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 # Tests run side by side, and their models are too small for several threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("COLUMNS", None)  # whoever runs the tests in parallel may set it, and tables would be as narrow
 
 from collections.abc import Callable
 from pathlib import Path

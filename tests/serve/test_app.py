@@ -103,7 +103,7 @@ def test_a_failure_is_a_sentence_and_what_it_quotes_is_not_logged(caplog: pytest
     with caplog.at_level(logging.INFO):
         told = Scene(answer).play(BODY)
     assert told.status == 500 and told.said["error"].endswith(told.headers["x-request-id"])
-    lines = [Lines().format(record) for record in caplog.records]
+    lines = [Lines(None).format(record) for record in caplog.records]
     assert any("ValueError" in line for line in lines) and not any("secret" in line for line in lines)
 
 

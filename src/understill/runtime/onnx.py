@@ -91,7 +91,7 @@ class OnnxModel(Answerer):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None
         for name in (GRAPH, TOKENIZER):
-            if not (folder / name).is_file():
+            if not (folder / name).exists():
                 raise UserError(f"{folder}: {name} is missing → copy the whole folder again")
         if threads is not None and threads < 1:
             raise UserError(f"threads={threads}: a model needs at least one → write 1 or more, or leave it out")

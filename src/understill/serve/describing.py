@@ -132,7 +132,7 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width">
 <title>understill: what can be asked</title>
 <link rel="stylesheet" href="page/docs.css">
-<link rel="icon" href="data:,">
+<link rel="icon" href="page/icon.svg">
 </head>
 <body>
 <main>

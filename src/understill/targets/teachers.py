@@ -285,7 +285,7 @@ def _shown(metric: str, scores: dict[str, float]) -> str:
 
 def _by_chance(count: int) -> float:
     """Return how much better some other reading of a mere guesser's outputs may fit."""
-    return float(max(0.1, 3 / np.sqrt(count)))
+    return float(max(0.1, 3.5 / np.sqrt(count)))
 
 
 def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:

@@ -146,6 +146,40 @@ def test_a_server_is_asked_about_all_texts_some_in_each_request(monkeypatch: pyt
         assert asked == [["0"]]
 
 
+def test_a_connection_that_the_server_has_closed_meanwhile_is_made_anew() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from threading import Thread
+
+    from understill.bench.server import CONNECTIONS, Client
+
+    asked: list[int] = []
+
+    class Forgetful(BaseHTTPRequestHandler):
+        protocol_version = (
+            "HTTP/1.1"  # so that the client keeps the line, of which the server does not say that it ends
+        )
+
+        def do_POST(self) -> None:
+            asked.append(len(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Forgetful) as other, ThreadPoolExecutor(1) as pool:
+        Thread(target=other.serve_forever, daemon=True).start()
+        client = Client(Path("model"), MOOD, other.server_port, pool)
+        for _ in range(2 * CONNECTIONS):
+            client.ask(["good"])
+        other.shutdown()
+    assert len(asked) == 2 * CONNECTIONS
+
+
 def test_pipeline_takes_thirty_two_texts_at_once(folders: dict[str, Path]) -> None:
     from understill.ship.huggingface import Pipeline
 

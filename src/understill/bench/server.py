@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryFile
 from threading import Timer
+from typing import Any
 
 from understill.errors import UserError
 from understill.evaluate.clock import Text, apart
@@ -89,11 +90,18 @@ class Client:
         question = {"texts": first, "pairs": second, "tasks": [self.task.name]}
         connection = self.idle.get()
         try:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", "/v1/predict", json.dumps(question), headers)
-            answer = connection.getresponse()
-            said = json.loads(answer.read())
+            status, said = _exchange(connection, json.dumps(question))
+        except ConnectionError:  # it has been idle while others had their turn, and the server has closed it
+            connection.close()
+            status, said = _exchange(connection, json.dumps(question))
         finally:
             self.idle.put(connection)
-        if answer.status != 200:
-            raise UserError(f"{self.path} over HTTP: {answer.status}: {said['error']} → try other texts with --texts")
+        if status != 200:
+            raise UserError(f"{self.path} over HTTP: {status}: {said['error']} → try other texts with --texts")
+
+
+def _exchange(connection: http.client.HTTPConnection, question: str) -> tuple[int, Any]:
+    """Send a question, over a new line where there is none, and return status and answer."""
+    connection.request("POST", "/v1/predict", question, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())

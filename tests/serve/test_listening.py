@@ -64,12 +64,18 @@ def test_who_was_ignored_reaches_the_next_at_the_port(listening: socket.socket) 
             found[0].close()
 
 
+@linux
 def test_a_system_without_filters_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[object] = []
+
     class Plain(socket.socket):
-        def setsockopt(self, *_: object) -> None:
+        def setsockopt(self, *told: object) -> None:
+            tried.append(told)
             raise OSError("unknown")
 
     with Plain() as plain:
         let_nobody_begin(plain)
+        assert len(tried) == 1
         monkeypatch.setattr(sys, "platform", "darwin")
         let_nobody_begin(plain)
+        assert len(tried) == 1, "elsewhere it is not even tried"

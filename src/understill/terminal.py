@@ -417,6 +417,7 @@ def show_data(loaded: Mapping[str, LoadedTask], examples: int) -> None:
     for task in loaded.values():
         rows = ", ".join(f"{split} {data.rows:,}" for split, data in task.splits.items())
         notes = [f"{count:,} rows of {split} are in train" for split, count in task.overlap.items() if count]
+        notes += [f"{count:,} rows of {split} are in train of {other}" for (split, other), count in task.across.items()]
         notes += [f"{count:,} rows of {split} are in unlabelled" for split, count in task.foreseen.items() if count]
         notes += [f"{data.rejected:,} rows of {split} left out" for split, data in task.splits.items() if data.rejected]
         table.add_row(task.task.name, *_about(task.task), rows, "; ".join(notes))

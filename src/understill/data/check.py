@@ -73,13 +73,14 @@ class Rules:
     known: frozenset[str] | None = None  # the labels there may be; any, where they are inferred
     limits: tuple[float, float] | None = None  # the scores there may be
     empty_text: bool = False  # GLUE has a few rows with an empty text, which count
+    by_text: bool = False  # rows are dealt out by their texts alone, whatever the task is called
 
 
 class Checked(NamedTuple):
     """What is kept of a row."""
 
     name: str  # its id
-    unit: str  # the id of what may not be divided: the row itself, or in a ranking all rows with its first text
+    unit: str  # what may not be divided: the row's id, or the key of its texts; in a ranking, of its first text
     columns: list[str]  # its texts, and the group of a ranking task
     gold: str | float | None
 
@@ -94,6 +95,7 @@ class Check:
         self.low, self.high = math.inf, -math.inf
         self.gold = 0  # rows with a label or score
         self._id = id_maker(task.name)
+        self._unit = text_key if rules.by_text else self._id
         self._count = len(task.text)
         self._read_gold = self._score if task.kind == "regression" else self._label
         self._queries: dict[str, int] = {}  # groups by name, with a hash of their first text
@@ -107,14 +109,16 @@ class Check:
             whole = isinstance(value, str) and value and not value.isspace()
             texts.append(value if whole else self._text(value, index))
         try:
-            name = self._id([text.encode() for text in texts])
+            encoded = [text.encode() for text in texts]
         except UnicodeEncodeError:
             raise Fault("the text is not valid UTF-8", "save the file as UTF-8") from None
-        unit, columns = name, texts
+        name, columns = self._id(encoded), texts
         if self.task.kind == "ranking":
             group = self._group(values[self._count], texts[0]) if self.task.group else texts[0]
             # A group has one first text. Going by that, the same texts in two groups stay on one side too.
-            unit, columns = self._id([texts[0].encode()]), [*texts, group]
+            unit, columns = self._unit(encoded[:1]), [*texts, group]
+        else:
+            unit = self._unit(encoded) if self.rules.by_text else name
         gold = self._read_gold(values[-1])
         if gold is None:
             if self.rules.needs_gold:
@@ -193,6 +197,14 @@ def id_maker(task: str) -> Callable[[Sequence[bytes]], str]:
         return blake2b(whole, digest_size=12).hexdigest()
 
     return make
+
+
+_by_texts = id_maker("")
+
+
+def text_key(texts: Sequence[bytes]) -> str:
+    """Return a hash of the texts alone, in any order, which decides on which side of a split or fold a row falls."""
+    return _by_texts(sorted(texts))
 
 
 def row_id(task: str, texts: Sequence[str]) -> str:

@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from understill.data import glue
 from understill.data.check import BadRows, id_maker
 from understill.data.groups import count_queries
 from understill.data.normal import Plan, Progress, normalise
+from understill.data.overlap import overlap, shared_across
 from understill.data.read import BadFile, columns_of, find_files, read_rows
 from understill.data.source import Source, from_demo, from_files, texts_of
-from understill.data.taskdata import TaskData, overlap
+from understill.data.taskdata import TaskData
 from understill.errors import Problem, UserError, listed, nearest
 from understill.recipe import Recipe
 from understill.schema import TaskSpec
@@ -32,8 +35,9 @@ class LoadedTask:
 
     task: Task
     splits: dict[str, TaskData]
-    overlap: dict[str, int]  # rows of each dev split that are also in train
+    overlap: dict[str, int]  # rows of each dev and test split that are also in train
     foreseen: dict[str, int] = field(default_factory=dict)  # rows of dev and test that are also in unlabelled
+    across: dict[tuple[str, str], int] = field(default_factory=dict)  # by split and other task: rows in its train
 
 
 def load_tasks(recipe: Recipe, cache: Path, progress: Progress | None = None) -> dict[str, LoadedTask]:
@@ -55,7 +59,31 @@ def read_tasks(
         with _collecting(bad.files):
             _check_queries(splits)
     bad.raise_if_any()
-    return {name: _loaded(splits) for name, splits in found.items()}
+    for plan in plans:
+        if plan.hold_out:
+            _check_labels(found[plan.task.name]["train"])
+    across = _across(found)
+    return {name: _loaded(splits, across[name]) for name, splits in found.items()}
+
+
+def _check_labels(train: TaskData) -> None:
+    """Warn about labels of which holding out has left no row in train."""
+    if train.task.kind == "classification":
+        there = set(pc.unique(train.table().column("label")).to_pylist())
+        if missing := [label for label in train.task.labels if label not in there]:
+            fix = "hold out a smaller share, or give dev a file"
+            log.warning("%s/train: no row has the label %s → %s", train.task.name, listed(missing, "or"), fix)
+
+
+def _across(tasks: dict[str, dict[str, TaskData]]) -> dict[str, dict[tuple[str, str], int]]:
+    """Count the rows of dev and test that other tasks have in train, by task, split and other task, and warn."""
+    counts: dict[str, dict[tuple[str, str], int]] = {name: {} for name in tasks}
+    for scored, train, rows in shared_across(tasks):
+        name, split, other = scored.task.name, scored.split, train.task.name
+        counts[name][split, other] = rows
+        of = f"{rows:,} of {scored.rows:,}"
+        log.warning("%s/%s: %s rows are also in train of %s, which may flatter its scores", name, split, of, other)
+    return counts
 
 
 def _check_queries(splits: dict[str, TaskData]) -> None:
@@ -76,11 +104,11 @@ def _check_queries(splits: dict[str, TaskData]) -> None:
             log.warning("%s/%s: %s queries have %s; the others %s", data.task.name, name, counts, need, remark)
 
 
-def _loaded(splits: dict[str, TaskData]) -> LoadedTask:
+def _loaded(splits: dict[str, TaskData], across: dict[tuple[str, str], int]) -> LoadedTask:
     task = next(iter(splits.values())).task
-    shared = _shared(splits, "train", ("dev",), "which flatters its scores")
+    shared = _shared(splits, "train", ("dev", "test"), "which flatters its scores")
     foreseen = _shared(splits, "unlabelled", ("dev", "test"), "without labels, which may still flatter its scores")
-    return LoadedTask(task, splits, shared, foreseen)
+    return LoadedTask(task, splits, shared, foreseen, across)
 
 
 def _shared(splits: dict[str, TaskData], where: str, kinds: tuple[str, ...], remark: str) -> dict[str, int]:

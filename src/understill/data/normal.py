@@ -90,7 +90,7 @@ class Pass:
             self._deal(check, writers, samples, rejects)
         rows = {name: writer.rows for name, writer in writers.items()}
         for name, sample in samples.items():
-            rows[name] = sample.choose(names[name], work[name] / "data.arrow", task)
+            rows[name] = sample.choose(names[name], work[name] / "data.arrow", task, self.rules.by_text)
             names[name].unlink()
         return rows
 
@@ -148,7 +148,8 @@ class Pass:
             self.found["range"] = [check.low, check.high]
         held = f"holding out {self.plan.hold_out:g} of {total:,} rows leaves" if self.plan.hold_out else ""
         if "dev" in rows and not rows["dev"]:
-            raise Fault(f"{held} dev empty", "give dev a file, or a larger share such as 0.3")
+            larger = 0.5 if (self.plan.hold_out or 0) >= 0.3 else 0.3
+            raise Fault(f"{held} dev empty", f"give dev a file, or a larger share such as {larger}")
         if not rows["train"]:
             raise Fault(f"{held} train empty", "give dev a file, or a smaller share")
 
@@ -165,7 +166,8 @@ def normalise(plan: Plan, cache: Path, skip: bool, bad: BadRows, progress: Progr
         found: dict[str, Any] = facts[split] or {}
         if fresh:
             known = frozenset(task.labels) if task.labels else None
-            rules = Rules(plan.needs_gold(split), known, plan.task.range, plan.empty_text)
+            by_text = len(names) == 2
+            rules = Rules(plan.needs_gold(split), known, plan.task.range, plan.empty_text, by_text)
             reading = Pass(replace(plan, task=task), split, stores, rules, skip, bad, progress)
             whole = reading.run()
             found = reading.found
@@ -203,6 +205,7 @@ def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
         "range": list(limits) if limits else None,
         "source": plan.splits[split].identity(),
         "hold_out": plan.hold_out if split == "train" else None,
+        **({"sides": "by text"} if split == "train" and plan.hold_out else {}),
         "rows": plan.rows if split == "train" else None,
         "needs_gold": plan.needs_gold(split),
         "empty_text": plan.empty_text,

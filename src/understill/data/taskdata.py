@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from understill.data.check import id_maker, row_id
+from understill.data.check import id_maker, row_id, text_key
 from understill.disk import sweep
 from understill.tasks import Task
 
@@ -28,9 +28,9 @@ __all__ = [
     "Writer",
     "held_out",
     "id_keys",
-    "overlap",
     "row_id",
     "source_rows",
+    "text_keys",
     "unit_keys",
 ]
 
@@ -208,6 +208,13 @@ def unit_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
     return keys
 
 
+def text_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
+    """Return a number for the texts of each row of a batch, in any order; of a ranking, for its first text."""
+    columns = ["text1"] if task.kind == "ranking" or not task.pair else ["text1", "text2"]
+    texts = zip(*(rows.column(name).to_pylist() for name in columns), strict=True)
+    return np.array([int(text_key([text.encode() for text in each])[8:], 16) for each in texts], np.uint64)
+
+
 def source_rows(data: TaskData) -> NDArray[np.int64]:
     """Return the place of the row that each row was made of: its own, save in an augmented split."""
     places = np.arange(data.rows)
@@ -219,12 +226,12 @@ def source_rows(data: TaskData) -> NDArray[np.int64]:
 
 
 def held_out(name: str, share: float) -> bool:
-    """Say whether what has this id belongs to the held-out part; the same text always falls on the same side."""
+    """Say whether what has this key belongs to the held-out part; the same text always falls on the same side."""
     return int(name[:8], 16) < share * 2**32
 
 
 class Sample:
-    """A fair sample of n rows out of a stream: those whose ids hash lowest, in memory that grows with n alone.
+    """A fair sample of n rows out of a stream: those whose keys are lowest, in memory that grows with n alone.
 
     Of a ranking task it has as many first texts, with all their rows, as n rows take.
     """
@@ -235,7 +242,7 @@ class Sample:
         self._bar = 2**64
 
     def wants(self, name: str) -> bool:
-        """Say whether what has this id may still be chosen; `choose` drops some that are wanted early."""
+        """Say whether what has this key may still be chosen; `choose` drops some that are wanted early."""
         key = int(name[8:], 16)
         if key > self._bar:
             return False
@@ -246,12 +253,13 @@ class Sample:
             self._bar = int(lowest.max())
         return True
 
-    def choose(self, data: Path, out: Path, task: Task) -> int:
+    def choose(self, data: Path, out: Path, task: Task, by_text: bool = False) -> int:
         """Copy the chosen rows of the wanted ones, in their order, and return how many there are."""
         with pa.memory_map(str(data)) as source:
             reader = pa.ipc.open_file(source)
             batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-            keys = np.concatenate([np.zeros(0, np.uint64), *(unit_keys(batch, task) for batch in batches)])
+            keys_of = text_keys if by_text else unit_keys
+            keys = np.concatenate([np.zeros(0, np.uint64), *(keys_of(batch, task) for batch in batches)])
             keep = np.zeros(len(keys), bool)
             keep[np.argsort(keys, kind="stable")[: self.count]] = True
             if task.kind == "ranking":
@@ -263,16 +271,3 @@ class Sample:
                 done += batch.num_rows
             writer.close()
         return writer.rows
-
-
-def overlap(train: TaskData, other: TaskData) -> int:
-    """Count the rows of a split whose texts are also in train."""
-    known = np.sort(id_keys(train.table().column("id")))
-    if not len(known):
-        return 0
-    count = 0
-    for batch in other.batches():
-        keys = id_keys(batch.column("id"))
-        places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        count += int((known[places] == keys).sum())
-    return count

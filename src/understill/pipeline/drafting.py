@@ -104,7 +104,7 @@ class Drafts:
             "regression": settings.heads.regression,
             "training": training,
             "seed": seed,
-            "fold": [fold.number, fold.count] if fold else None,
+            "fold": fold.facts if fold else None,
             "tasks": [self._task_facts(key, settings, key in augmented) for key in keys],
             "lessons": self._lesson_facts(lessons) if lessons else None,
         }

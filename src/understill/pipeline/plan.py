@@ -29,6 +29,11 @@ class Fold:
     number: int
     count: int
 
+    @property
+    def facts(self) -> tuple[int | str, ...]:
+        """What decides the rows of the part, for fingerprints."""
+        return self.number, self.count, "by text"
+
 
 @dataclass(frozen=True)
 class WordSource:

@@ -49,7 +49,7 @@ def plan_words(
     }
     if not source.tokenizer:
         facts["data"] = {key: loaded[key].splits["train"].fingerprint for key in keys}
-        facts["fold"] = [fold.number, fold.count] if fold else None
+        facts["fold"] = fold.facts if fold else None
     print_of = fingerprint(facts)
     folder = cache_folder(recipe) / f"words-{print_of[:16]}"
     return Words(network, spec, tuple(keys), fold, source, print_of, folder)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from transformers import PreTrainedTokenizerFast
 
-from understill.data.check import id_maker
 from understill.data.groups import contested
-from understill.data.taskdata import TaskData, source_rows, unit_keys
+from understill.data.taskdata import TaskData, source_rows, text_keys
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError, listed
 from understill.evaluate.metrics import FUNCTIONS, majority, primary, score
@@ -182,24 +182,21 @@ def part(tokens: Tokens, rows: NDArray[np.bool_]) -> Tokens:
 def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
     """Return each row's fold, by its texts alone; of a ranking by the first one, so that groups are not divided.
 
-    Equal texts share a fold, and so do symmetric pairs turned round. What augmentation has made of a row is in the
+    Equal texts share a fold in every task, and so do pairs turned round. What augmentation has made of a row is in the
     row's fold.
     """
-    keys = _keys_of(data)
-    if data.task.symmetric:
-        name = id_maker(data.task.head)
-        turned = [
-            int(name([two.encode(), one.encode()])[8:], 16)
-            for batch in data.batches()
-            for one, two in zip(batch.column("text1").to_pylist(), batch.column("text2").to_pylist(), strict=True)
-        ]
-        keys = np.minimum(keys, np.array(turned, np.uint64))
-    return (keys[source_rows(data)] % np.uint64(folds)).astype(np.int64)
+    return (_keys_of(data) % np.uint64(folds)).astype(np.int64)
 
 
 def _keys_of(data: TaskData) -> NDArray[np.uint64]:
-    """Return a number for what each row must stay together with, [rows]."""
-    return np.concatenate([np.zeros(0, np.uint64), *(unit_keys(batch, data.task) for batch in data.batches())])
+    """Return a number for what each row must stay together with, [rows]: an augmented row has that of its source."""
+    sources, done = source_rows(data), 0
+    own, keys = sources == np.arange(data.rows), [np.zeros(0, np.uint64)]
+    for batch in data.batches():
+        keys.append(text_keys(batch.filter(pa.array(own[done : done + batch.num_rows])), data.task))
+        done += batch.num_rows
+    every: NDArray[np.uint64] = np.concatenate(keys)[np.cumsum(own)[sources] - 1]
+    return every
 
 
 @dataclass(frozen=True)
@@ -217,7 +214,7 @@ class FoldedTeacher:
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
         """Return what a training row's own fold says, whatever split it turns up in; else the mean of all models."""
         folds = fold_of(data, len(self.models))
-        seen = np.isin(_keys_of(data), _keys_of(self.train))[source_rows(data)]
+        seen = np.isin(_keys_of(data), _keys_of(self.train))
         said = np.zeros((data.rows, data.task.outputs))
         for fold, model in enumerate(self.models):
             weight = np.where(seen, folds == fold, 1 / len(self.models))

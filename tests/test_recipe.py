@@ -403,6 +403,12 @@ def test_the_whole_recipe_is_written_and_read_back(tmp_path: Path, values: dict[
     assert again.to_yaml() == text
 
 
+def test_a_path_may_be_a_string() -> None:
+    assert load_recipe(str(RECIPES[0])) == load_recipe(RECIPES[0])
+    with pytest.raises(UserError, match="nowhere"):
+        load_recipe("nowhere.yaml")
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_the_projects_recipes_are_written_and_read_back(tmp_path: Path, path: Path) -> None:
     recipe = load_recipe(path)

@@ -355,8 +355,9 @@ class Cell:
         return "-".join(part for part in (self.variant, f"seed{self.seed}") if part)
 
 
-def load_recipe(path: Path, sets: tuple[str, ...] = ()) -> Recipe:
+def load_recipe(path: str | Path, sets: tuple[str, ...] = ()) -> Recipe:
     """Read a recipe file, apply `key=value` changes, and report everything that is wrong at once."""
+    path = Path(path)
     values, places = read_yaml(path)
     if not isinstance(values, dict):
         what = "the file is empty" if values is None else f"the file holds {shown(values)}"

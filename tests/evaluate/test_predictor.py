@@ -20,7 +20,9 @@ from understill.evaluate.predictor import Predictor
 from understill.loading import load
 from understill.models.folder import load_model
 from understill.models.manifest import find_model
-from understill.runtime.answers import Answer
+from understill.runtime.answers import Answer, Answerer
+from understill.runtime.onnx import OnnxModel
+from understill.ship.huggingface import ClassifierModel
 from understill.tasks import Task
 
 TEXTS = ["The parcel never came .", "good", "I was charged twice for one order !", "not bad at all", "the film ?"]
@@ -137,6 +139,18 @@ def test_any_text_gets_an_answer(predictor: Predictor, text: str) -> None:
         ((["a", None],), "text 2 is a NoneType, not a string"),
         ((["a"], [3.0]), "second text 1 is a float, not a string"),
         (([("a", "b")],), "text 1 is a tuple, not a string; give the second texts of pairs as a list of their own"),
+        (({"text": ["good"]},), "predict takes a list of texts, not a mapping → give it one of the values"),
+        (
+            (np.full((2, 3), "a", object),),
+            "the texts are a table of 3 columns; predict takes one of texts, or two of pairs → "
+            'choose them by name, such as frame[["text"]]',
+        ),
+        (
+            (["a"], np.full((1, 2), "a", object)),
+            "the second texts are a table of 2 columns; predict takes one of second texts → "
+            'choose them by name, such as frame[["text"]]',
+        ),
+        ((np.array([["a", None]], object),), "second text 1 is a NoneType, not a string"),
         ((["\ud800"],), "text 1 holds half a character, which no encoding has; mend the text"),
     ],
 )
@@ -146,6 +160,26 @@ def test_a_wrong_question_is_answered_with_one_clear_sentence(
     with pytest.raises(UserError) as error:
         predictor.predict(*asked)
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
+def test_the_columns_of_a_frame_are_its_texts_and_not_their_names(predictor: Predictor, library: str) -> None:
+    module = pytest.importorskip(library)
+    frame = (module.table if library == "pyarrow" else module.DataFrame)({"text": TEXTS, "other": SECOND})
+    one = frame.select(["text"]) if library == "pyarrow" else frame[["text"]]
+    expected, pairs = predictor.predict(TEXTS), predictor.predict(TEXTS, SECOND)
+    assert predictor.predict(one) == predictor.predict(frame["text"]) == expected
+    assert predictor.predict(frame) == predictor.predict(frame["text"], frame["other"]) == pairs
+    assert predictor.predict(one[:0]) == predictor.predict([])
+
+
+def test_texts_that_come_one_by_one_are_all_answered(predictor: Predictor) -> None:
+    assert predictor.predict(text for text in TEXTS) == predictor.predict(TEXTS)
+
+
+@pytest.mark.parametrize("kind", [Predictor, ClassifierModel, OnnxModel])
+def test_models_of_every_form_check_texts_alike(kind: type[Answerer]) -> None:
+    assert kind.predict is Answerer.predict
 
 
 def test_a_model_without_such_tasks_says_so(make_model: Callable[..., Path]) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,14 @@ def choose(tasks: Sequence[Task], names: Sequence[str] | None, pair: bool | None
     return [known[name] for name in dict.fromkeys(names)]
 
 
+class Frame(Protocol):
+    """Texts in columns: a frame or series of pandas or polars, a table of pyarrow, an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, and columns where it has any."""
+
+
 class Answerer(ABC):
     """A loaded model, ready to answer."""
 
@@ -100,20 +109,40 @@ class Answerer(ABC):
         return chosen
 
     def predict(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, tasks: Sequence[str] | None = None
+        self,
+        texts: Sequence[str] | Frame,
+        pairs: Sequence[str] | Frame | None = None,
+        tasks: Sequence[str] | None = None,
     ) -> dict[str, list[Answer]]:
-        """Answer for texts, or for pairs of texts: by task, one answer for each."""
-        texts = _checked(texts, "text")
-        pairs = None if pairs is None else _checked(pairs, "second text")
-        chosen = self.tasks_for(texts, pairs, tasks)
-        found = self.logits(texts, pairs, chosen)
+        """Answer for texts, or for pairs of texts: by task, one answer for each; a frame of two columns has pairs."""
+        first, *second = _columns(texts, "text", 1 if pairs is not None else 2)
+        if pairs is not None:
+            second = _columns(pairs, "second text", 1)
+        first, rest = _checked(first, "text"), _checked(second[0], "second text") if second else None
+        chosen = self.tasks_for(first, rest, tasks)
+        found = self.logits(first, rest, chosen)
         return {name: in_words(predictions) for name, predictions in found.items()}
+
+
+def _columns(texts: Any, what: str, most: int) -> list[Any]:
+    """Return the columns of a frame, whose iterator would give their names; texts in a row are one column."""
+    if isinstance(texts, (str, bytes)):
+        raise UserError(f"predict takes a list of {what}s; put the {what} in brackets")
+    if isinstance(texts, Mapping):
+        raise UserError(f"predict takes a list of {what}s, not a mapping → give it one of the values")
+    if len(getattr(texts, "shape", ())) < 2:
+        return [texts.to_pylist() if hasattr(texts, "to_pylist") else texts]  # else pyarrow gives scalars
+    columns: list[Any] = np.asarray(texts, dtype=object).T.tolist()
+    if not 1 <= len(columns) <= most:
+        wanted = "one of texts, or two of pairs" if most == 2 else f"one of {what}s"
+        fix = 'choose them by name, such as frame[["text"]]'
+        raise UserError(f"the {what}s are a table of {len(columns)} columns; predict takes {wanted} → {fix}")
+    return columns
 
 
 def _checked(texts: Sequence[str], what: str) -> list[str]:
     """Return texts as a list, or say which of them is none."""
-    if isinstance(texts, str):
-        raise UserError(f"predict takes a list of {what}s; put the {what} in brackets")
+    texts = list(texts)
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             hint = "; give the second texts of pairs as a list of their own" if isinstance(text, (list, tuple)) else ""
@@ -122,7 +151,7 @@ def _checked(texts: Sequence[str], what: str) -> list[str]:
             text.encode()
         except UnicodeEncodeError:
             raise UserError(f"{what} {number} holds half a character, which no encoding has; mend the text") from None
-    return list(texts)
+    return texts
 
 
 def in_words(predictions: Predictions) -> list[Answer]:

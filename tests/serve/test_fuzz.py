@@ -86,7 +86,7 @@ ENCODINGS = st.sampled_from([None, "gzip", "identity", "br", "x"])
 JSONS = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
     lambda inner: (
-        st.lists(inner) | st.dictionaries(st.sampled_from(["texts", "pairs", "tasks", "teacher", "x"]), inner)
+        st.lists(inner) | st.dictionaries(st.sampled_from(["texts", "pairs", "tasks", "teacher", "top_k", "x"]), inner)
     ),
 )
 

@@ -33,8 +33,8 @@ SINGLE = [task.name for task in TASKS if not task.pair]
 PAIR = [task.name for task in TASKS if task.pair]
 
 TEXT, SECOND = "The parcel never came, and I was charged twice!", "my account is locked"
-#: Small enough that files come to their edges.
-OPTIONS = ("--drain", "0", "--max-rows", "12", "--max-characters", "200", "--max-bytes", "1500")
+#: Small enough that files come to their edges; the page shows all classes, whatever top_k the server has.
+OPTIONS = ("--drain", "0", "--max-rows", "12", "--max-characters", "200", "--max-bytes", "1500", "--top-k", "1")
 
 
 # Servers, and what their models say ----------------------------------------------------------------------------------

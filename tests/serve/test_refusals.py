@@ -46,6 +46,13 @@ def refused(reply: httpx.Response, status: int, said: str) -> None:
         ({"text": "a"}, '"text" is no key of a question; did you mean "texts"?'),
         ({"texts": "a", "a\nb": 1}, '"a\\nb" is no key of a question'),
         ({"texts": "a", "teacher": [1]}, "teacher must be true or false"),
+        ({"texts": "a", "top_k": 0}, "top_k must be 1 or more"),
+        ({"texts": "a", "top_k": -3}, "top_k must be 1 or more"),
+        ({"texts": "a", "top_k": 2.5}, "top_k must be a whole number"),
+        ({"texts": "a", "top_k": "3"}, "top_k must be a whole number"),
+        ({"texts": "a", "top_k": True}, "top_k must be a whole number"),
+        ({"texts": "a", "top_k": [1]}, "top_k must be a whole number"),
+        ({"texts": "a", "topk": 1}, '"topk" is no key of a question; did you mean "top_k"?'),
     ],
 )
 def test_a_question_that_makes_no_sense_is_told_so(server: Served, question: Any, said: str) -> None:

@@ -58,6 +58,28 @@ def test_some_tasks_alone_can_be_asked(server: Served, model: Answerer, tasks: l
     assert list(answers[0]) == list(dict.fromkeys(tasks))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 1000])
+def test_top_k_gives_the_likeliest_classes_and_the_likeliest_first(server: Served, count: int) -> None:
+    whole, some = (server.ask(texts=TEXTS, teacher=True, **more).json() for more in ({}, {"top_k": count}))
+    for all_of, few in ((whole, some), (whole["teacher"], some["teacher"])):
+        for every, row in zip(all_of["answers"], few["answers"], strict=True):
+            assert row["stars"] == pytest.approx(every["stars"], abs=1e-5)
+            for task in ("mood", "topic"):
+                best = sorted(every[task]["probabilities"].items(), key=lambda item: -item[1])[:count]
+                assert row[task]["label"] == next(iter(row[task]["probabilities"])) == every[task]["label"]
+                assert list(row[task]["probabilities"]) == [label for label, _ in best]
+                assert list(row[task]["probabilities"].values()) == pytest.approx([p for _, p in best], abs=1e-5)
+    assert some["differ"] == whole["differ"]
+
+
+def test_the_servers_top_k_counts_where_a_question_has_none(exports: dict[str, Path], tmp_path: Path) -> None:
+    with serving(exports["student"], tmp_path, "--top-k", 1) as found:
+        assert len(found.ask(texts="good").json()["answers"][0]["topic"]["probabilities"]) == 1
+        assert len(found.ask(texts="good", top_k=2).json()["answers"][0]["topic"]["probabilities"]) == 2
+        form = found.get("/openapi.json").json()["components"]["schemas"]["Question"]
+        assert form["properties"]["top_k"]["default"] == 1
+
+
 def test_no_texts_get_no_answers(server: Served) -> None:
     assert server.ask(texts=[]).json()["answers"] == []
     both = server.ask(texts=[], teacher=True).json()

@@ -143,6 +143,10 @@ def serve(
         int, typer.Option(min=1, help="The most characters in a text.")
     ] = Settings.max_characters,
     max_bytes: Annotated[int, typer.Option(min=1, help="The most bytes in a request's body.")] = Settings.max_bytes,
+    top_k: Annotated[
+        int | None,
+        typer.Option(min=1, help="The most probabilities in an answer where a request has no top_k; all if not given."),
+    ] = Settings.top_k,
     keys: Annotated[
         Path | None,
         typer.Option(help="A file of keys, one to a line, one of which has to be sent; or set UNDERSTILL_KEYS."),
@@ -173,6 +177,7 @@ def serve(
         max_rows=max_rows,
         max_characters=max_characters,
         max_bytes=max_bytes,
+        top_k=top_k,
         keys=read_keys(keys),
         cors=tuple(cors or ()),
         log=log,

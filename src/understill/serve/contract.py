@@ -59,6 +59,9 @@ class Question(Form):
         None, max_length=1000, description="The tasks to answer; all that read so many texts if left out."
     )
     teacher: bool = Field(False, description="Ask the teacher too, where the server has one.")
+    top_k: int | None = Field(
+        None, ge=1, description="How many of the likeliest classes to give probabilities of; all if left out."
+    )
 
 
 class Labelled(Form):
@@ -66,7 +69,8 @@ class Labelled(Form):
 
     label: str = Field(description="The likeliest class.", examples=["upset"])
     probabilities: dict[str, float] = Field(
-        description="The probability of each class.", examples=[{"calm": 0.03, "upset": 0.97}]
+        description="The probability of each class; with top_k, of the likeliest, in order.",
+        examples=[{"calm": 0.03, "upset": 0.97}],
     )
 
 
@@ -166,7 +170,7 @@ def _check_first(found: dict[str, Any]) -> None:
         if key not in Question.model_fields:
             shown = json.dumps(key if len(key) <= 40 else f"{key[:40]}…", ensure_ascii=False)
             raise UserError(f"{shown} is no key of a question; {nearest(key[:40], Question.model_fields)}")
-        if isinstance(value, list) and key != "teacher":
+        if isinstance(value, list) and key not in ("teacher", "top_k"):
             wrong = next((number for number, each in enumerate(value, 1) if not isinstance(each, str)), None)
             if wrong:
                 raise UserError(f"{key}, number {wrong} must be a string")
@@ -186,4 +190,6 @@ _WRONG = {
     "model_type": "must be an object, in braces",
     "string_type": "must be a string",
     "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "greater_than_equal": "must be 1 or more",
 }

@@ -56,6 +56,7 @@ def describe(schema: dict[str, Any], settings: Settings) -> dict[str, Any]:
     several = {"type": "array", "items": text, "maxItems": settings.max_rows}
     keys = forms["Question"]["properties"]
     keys["texts"]["anyOf"], keys["pairs"]["anyOf"] = [text, several], [text, several, {"type": "null"}]
+    keys["top_k"]["default"] = settings.top_k
     if settings.keys:
         schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         for path, ways in schema["paths"].items():

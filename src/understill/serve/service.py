@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
+from heapq import nlargest
 from logging import WARNING
 from pathlib import Path
 from typing import Any, Literal
@@ -45,10 +46,14 @@ class Asked:
         """Put a question into the queue."""
         return self.batcher.submit(question.texts if tasks else [], question.pairs, tasks)
 
-    async def said(self, answers: asyncio.Future[list[Row]], rows: int, began: float) -> dict[str, Any]:
+    async def said(
+        self, answers: asyncio.Future[list[Row]], rows: int, began: float, top_k: int | None
+    ) -> dict[str, Any]:
         """Wait for the answers and say whose they are; a model that has none of the tasks says nothing of each row."""
-        found = await answers or [{} for _ in range(rows)]
-        return {"model": self.name, "answers": found, "milliseconds": round(1000 * (time.perf_counter() - began), 3)}
+        result = await answers or [{} for _ in range(rows)]
+        if top_k:
+            result = [{task: _likeliest(answer, top_k) for task, answer in row.items()} for row in result]
+        return {"model": self.name, "answers": result, "milliseconds": round(1000 * (time.perf_counter() - began), 3)}
 
     def _note(self, done: Pass) -> None:
         failed = done.answered < done.rows
@@ -118,10 +123,11 @@ class Service:
     async def answer(self, question: Question) -> dict[str, Any]:
         """Answer a question, with the teacher beside the model where it is asked for."""
         model, began, rows = self._loaded, time.perf_counter(), len(question.texts)
+        top_k = question.top_k or self.settings.top_k
         self._check_size(question)
         tasks = model.model.tasks_for(question.texts, question.pairs, question.tasks)
         if not question.teacher:
-            return await model.said(model.submit(question, tasks), rows, began)
+            return await model.said(model.submit(question, tasks), rows, began, top_k)
         if not self.teacher:
             raise UserError("this server has no teacher → start it with --teacher MODEL")
         shared = [other for task in tasks for other in self.teacher.model.tasks if _same(task, other)]
@@ -131,7 +137,9 @@ class Service:
         except BaseException:
             own.cancel()
             raise
-        reply, teacher = await asyncio.gather(model.said(own, rows, began), self.teacher.said(others, rows, began))
+        reply, teacher = await asyncio.gather(
+            model.said(own, rows, began, top_k), self.teacher.said(others, rows, began, top_k)
+        )
         return reply | {
             "teacher": teacher,
             "differ": [_differ(tasks, *both) for both in zip(reply["answers"], teacher["answers"], strict=True)],
@@ -161,6 +169,15 @@ def _warm(folder: Path, threads: int) -> Answerer:
         if tasks := model.choose(None, pair):
             model.logits(["a"], ["a"] if pair else None, tasks)
     return model
+
+
+def _likeliest(answer: dict[str, Any], count: int) -> dict[str, Any]:
+    """Return an answer with the probabilities of its likeliest classes alone, its label's first."""
+    if "probabilities" not in answer:
+        return answer
+    # Of equal probabilities, the label's goes first: the logits may have differed by less than shows in them.
+    best = nlargest(count, answer["probabilities"].items(), key=lambda item: (item[1], item[0] == answer["label"]))
+    return {**answer, "probabilities": dict(best)}
 
 
 def _same(one: Task, other: Task) -> bool:

@@ -40,6 +40,7 @@ class Settings:
     cors: tuple[str, ...] = ()  # sites, as browsers name them
     log: str = "all"
     drain: float = 1.0  # seconds
+    top_k: int | None = None  # classes whose probabilities are given where a question does not say; all
 
     def __post_init__(self) -> None:
         if self.queue < self.max_rows:

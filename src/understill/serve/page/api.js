@@ -73,7 +73,8 @@ function pause(milliseconds, signal) {
   });
 }
 
-/** Ask what is said of texts, or of pairs of them. */
-export function predict(texts, pairs, tasks, teacher, signal, waiting) {
-  return askPatiently("v1/predict", JSON.stringify({ texts, pairs, tasks, teacher }), signal, waiting);
+/** Ask what is said of texts, or of pairs of them, with the probabilities of so many classes. */
+export function predict(texts, pairs, tasks, teacher, classes, signal, waiting) {
+  const question = JSON.stringify({ texts, pairs, tasks, teacher, top_k: classes });
+  return askPatiently("v1/predict", question, signal, waiting);
 }

@@ -130,7 +130,7 @@ export class Job {
     const seconds = pair ? texts.map((each) => each[1]) : null;
     let said;
     try {
-      said = await predict(texts.map((each) => each[0]), seconds, tasks, this.teacher, signal, waiting);
+      said = await predict(texts.map((each) => each[0]), seconds, tasks, this.teacher, 1, signal, waiting);
     } catch (error) {
       if (!ABOUT_ROWS.includes(error.status)) throw error;
       if (places.length === 1) {

@@ -73,6 +73,7 @@ class Group {
   constructor(tasks, pair) {
     this.pair = pair;
     this.cards = new Map(tasks.map((task) => [task.name, new Card(task)]));
+    this.classes = Math.max(1, ...tasks.map((task) => task.labels?.length ?? 1)); // all, whatever the server's --top-k
     this.time = make("span", { class: "time" });
     this.hint = make("p", { class: "soft" });
     this.title = make("span");
@@ -102,7 +103,7 @@ class Group {
       this.clear(this.wanted(names, texts));
       return "";
     }
-    const said = await predict([first], this.pair ? [second] : null, names, teacher, signal, waiting);
+    const said = await predict([first], this.pair ? [second] : null, names, teacher, this.classes, signal, waiting);
     signal.throwIfAborted();
     say(this.hint);
     this.head.hidden = false;

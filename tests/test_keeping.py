@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -353,3 +354,74 @@ def test_predictions_that_are_silent_on_dev_are_examined_on_train(said: Said) ->
     assert run.teachers == {}, "it has no score on dev"
     (teacher,) = pipeline.make_plan(said.recipe).outsiders
     assert json.loads((teacher.verdict / "verdict.json").read_text())["score"] == 1.0
+
+
+# Studies and verbs that only look -------------------------------------------------------------------------------------
+
+
+def record(folder: Path, **scores: Sequence[float]) -> None:
+    """Write the record of a finished study: by variant, the score of each seed's student."""
+    cells = [
+        {
+            "variant": variant,
+            "seed": seed,
+            "models": {
+                "large": {"role": "teacher", "scores": {"mood/dev": {"accuracy": 0.99}}},
+                "baseline": {"role": "baseline", "scores": {"mood/dev": {"accuracy": 0.5}}},
+                "student": {
+                    "role": "student",
+                    "scores": {"mood/dev": {"accuracy": score}, "mood/test": {"accuracy": 0}, "stars/dev": {"mse": 9}},
+                },
+            },
+        }
+        for variant, values in scores.items()
+        for seed, score in enumerate(values)
+    ]
+    facts = {"state": "done", "started": 0, "uses": [], "cells": cells, "models": cells[0]["models"]}
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(facts))
+
+
+def test_a_study_is_listed_with_the_mean_of_its_seeds_in_the_recipe_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "study", usual=[0.6, 0.7, 0.83], other=[0.1, 0.1, 0.1])
+    record(tmp_path / "plain", usual=[0.6])
+    means = {run.name: run.means for run in pipeline.list_runs(tmp_path)}
+    assert means["study"] == {"baseline": 0.5, "student": pytest.approx(0.71)}
+    assert means["plain"] == {"baseline": 0.5, "student": 0.6}
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit, match="0"):
+        main(["runs", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    (study,), (plain,) = ([line for line in lines if name in line] for name in ("study", "plain"))
+    assert "baseline 50.0, student 71.0, mean of 3 seeds" in study and "done, 6 runs" in study
+    assert "baseline 50.0, student 60.0 " in plain and "seeds" not in plain
+
+
+HEAVY = ("torch", "transformers", "sklearn", "scipy", "datasets")
+ALONE = f"""
+import sys
+from understill.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code, end.code
+print("heavy:", [name for name in {HEAVY} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("verb", ["runs .", "data", "data recipe.yaml", "assets", "clean .", "clean . --yes --cache"])
+def test_verbs_that_only_look_after_things_import_nothing_heavy(tmp_path: Path, verb: str) -> None:
+    record(tmp_path / "study", usual=[0.6, 0.7])
+    (tmp_path / "recipe.yaml").write_text("data: {demo: 50}\ntasks: [mood, similar, answer]\n")
+    command = [sys.executable, "-c", ALONE, *verb.split()]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.splitlines()[-1] == "heavy: []"
+
+
+def test_every_public_name_of_the_pipeline_is_there() -> None:
+    assert all(hasattr(pipeline, name) for name in pipeline.__all__)
+    with pytest.raises(AttributeError, match="has no nothing"):
+        _ = pipeline.nothing

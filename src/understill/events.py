@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from understill.train.fit import Evaluated, Fitted, Report, Scores
+if TYPE_CHECKING:  # which would import torch
+    from understill.train.fit import Evaluated, Fitted, Report, Scores
 
 
 @dataclass(frozen=True)
@@ -103,23 +105,11 @@ class Scored:
     scores: Scores
 
 
-Event = (
-    Reading
-    | Augmenting
-    | Tokenising
-    | Teaching
-    | Turn
-    | Waiting
-    | Examined
-    | Chosen
-    | Labelling
-    | Asking
-    | Scored
-    | Report
-    | Evaluated
-    | Fitted
+Event: TypeAlias = (
+    "Reading | Augmenting | Tokenising | Teaching | Turn | Waiting | Examined | Chosen | Labelling | Asking | Scored | "
+    "Report | Evaluated | Fitted"
 )
-Watch = Callable[[Event], None]
+Watch: TypeAlias = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:

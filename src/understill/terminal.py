@@ -572,19 +572,10 @@ def show_runs(runs: Sequence[Kept]) -> None:
         state = "done" if run.state == "done" else "not finished"
         if len(runs_of := run.facts.get("cells", ())) > 1:
             state += f", {len(runs_of)} runs"
-        table.add_row(run.name, when, state, str(len(models)), _means(models), _bytes(run.bytes))
+        means = [f"{role} {100 * mean:.1f}" for role, mean in run.means.items()]
+        seeds = [f"mean of {len(run.cells)} seeds"] if len(run.cells) > 1 else []
+        table.add_row(run.name, when, state, str(len(models)), ", ".join(means + seeds), _bytes(run.bytes))
     out.print(table)
-
-
-def _means(models: Mapping[str, Any]) -> str:
-    """Put the mean first metric of each part played into words."""
-    by_role: dict[str, list[float]] = {}
-    for model in models.values():
-        for place, values in model["scores"].items():
-            if place.endswith("/dev") and next(iter(values)) != "mse":
-                by_role.setdefault(model["role"], []).append(100 * next(iter(values.values())))
-    by_role.pop("teacher", None)
-    return ", ".join(f"{role} {sum(values) / len(values):.1f}" for role, values in by_role.items())
 
 
 def show_waste(waste: Sequence[Waste], removed: bool) -> None:

@@ -235,7 +235,8 @@ def test_tasks_that_read_two_texts_bring_the_second_field_and_picks_decide_what_
     settle(page, "mood")
     page.wait("!document.querySelector('#second').checkVisibility()")
     check_cards(cards(page), {name: said[name] for name in SINGLE})
-    assert asked_by(page)[-1] == {"texts": [TEXT], "pairs": None, "tasks": SINGLE, "teacher": False}
+    question = {"texts": [TEXT], "pairs": None, "tasks": SINGLE, "teacher": False, "top_k": 9}
+    assert asked_by(page)[-1] == question
 
     for number in range(len(SINGLE)):
         page.click(f"#tasks label:nth-of-type({number + 1}) span")

@@ -14,7 +14,6 @@ from understill.data.taskdata import TaskData, id_keys
 
 #: Batches of train that are looked up at once: building the table of what is looked for takes time, too.
 TOGETHER = 32
-BETWEEN = pa.scalar("\0", pa.large_string())
 
 
 class Shared(NamedTuple):
@@ -71,5 +70,5 @@ def _texts(rows: Any) -> Any:
     one = rows.column("text1").cast(pa.large_string())
     if "text2" not in rows.schema.names:
         return one
-    two = rows.column("text2").cast(pa.large_string())
-    return pc.binary_join_element_wise(pc.min_element_wise(one, two), pc.max_element_wise(one, two), BETWEEN)
+    two, between = rows.column("text2").cast(pa.large_string()), pa.scalar("\0", pa.large_string())
+    return pc.binary_join_element_wise(pc.min_element_wise(one, two), pc.max_element_wise(one, two), between)

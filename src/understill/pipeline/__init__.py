@@ -1,20 +1,27 @@
 """The pipeline: stages that read files and write a folder named by the fingerprint of what went in."""
 
-from understill.models.manifest import find_model
-from understill.pipeline.comparing import Compared, Comparison, compare
-from understill.pipeline.concluding import Findings, conclude
-from understill.pipeline.examining import open_teacher
-from understill.pipeline.exporting import Exported, export
-from understill.pipeline.keeping import Kept, Waste, clean, list_runs
-from understill.pipeline.outcome import Run
-from understill.pipeline.plan import ModelPlan, Plan, Start, Study, TargetsPlan, Wanted, max_length, parts_of
-from understill.pipeline.planning import make_plan, make_study, pick_models, read_data
-from understill.pipeline.running import run, run_study, train_some
-from understill.pipeline.scoring import evaluate
-from understill.pipeline.submitting import Submission, submit
-from understill.pipeline.teaching import TrainedModel, teach
-from understill.pipeline.tokenising import Tokeniser, make_batches
-from understill.pipeline.wording import make_words
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from understill.models.manifest import find_model
+    from understill.pipeline.comparing import Compared, Comparison, compare
+    from understill.pipeline.concluding import Findings, conclude
+    from understill.pipeline.examining import open_teacher
+    from understill.pipeline.exporting import Exported, export
+    from understill.pipeline.keeping import Kept, Waste, clean, list_runs
+    from understill.pipeline.outcome import Run
+    from understill.pipeline.plan import ModelPlan, Plan, Start, Study, TargetsPlan, Wanted, max_length, parts_of
+    from understill.pipeline.planning import make_plan, make_study, pick_models
+    from understill.pipeline.reading import read_data
+    from understill.pipeline.running import run, run_study, train_some
+    from understill.pipeline.scoring import evaluate
+    from understill.pipeline.submitting import Submission, submit
+    from understill.pipeline.teaching import TrainedModel, teach
+    from understill.pipeline.tokenising import Tokeniser, make_batches
+    from understill.pipeline.wording import make_words
 
 __all__ = [
     "Compared",
@@ -55,3 +62,39 @@ __all__ = [
     "teach",
     "train_some",
 ]
+
+_HOMES = {
+    "understill.pipeline.comparing": ("Compared", "Comparison", "compare"),
+    "understill.pipeline.exporting": ("Exported", "export"),
+    "understill.pipeline.concluding": ("Findings", "conclude"),
+    "understill.pipeline.keeping": ("Kept", "Waste", "clean", "list_runs"),
+    "understill.pipeline.plan": (
+        "ModelPlan",
+        "Plan",
+        "Start",
+        "Study",
+        "TargetsPlan",
+        "Wanted",
+        "max_length",
+        "parts_of",
+    ),
+    "understill.pipeline.outcome": ("Run",),
+    "understill.pipeline.submitting": ("Submission", "submit"),
+    "understill.pipeline.tokenising": ("Tokeniser", "make_batches"),
+    "understill.pipeline.teaching": ("TrainedModel", "teach"),
+    "understill.pipeline.scoring": ("evaluate",),
+    "understill.models.manifest": ("find_model",),
+    "understill.pipeline.planning": ("make_plan", "make_study", "pick_models"),
+    "understill.pipeline.reading": ("read_data",),
+    "understill.pipeline.wording": ("make_words",),
+    "understill.pipeline.examining": ("open_teacher",),
+    "understill.pipeline.running": ("run", "run_study", "train_some"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: listing runs, for one, needs no torch."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"understill.pipeline has no {name}")

@@ -28,7 +28,8 @@ from understill.evaluate.predictor import Predictor
 from understill.events import Asking, Watch, silent
 from understill.models.folder import ModelFolder, load_model
 from understill.models.words import WordEncoder
-from understill.pipeline.planning import as_trained, read_labelled
+from understill.pipeline.planning import as_trained
+from understill.pipeline.reading import read_labelled
 from understill.recipe import Recipe
 from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.onnx import OnnxModel, cores

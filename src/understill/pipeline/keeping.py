@@ -11,7 +11,7 @@ from typing import Any
 
 from understill.errors import UserError
 from understill.pipeline.locking import nobody_at_work
-from understill.pipeline.outcome import RECORD
+from understill.pipeline.outcome import RECORD, own_cells
 
 #: What the folders are called that may be removed; whatever else lies there is not ours.
 ARTIFACTS = ("augmented", "model", "targets", "verdict")
@@ -27,6 +27,22 @@ class Kept:
     started: float  # seconds since 1970
     facts: dict[str, Any]
     bytes: int  # of the artefacts it refers to
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """The runs of the recipe as it is, one for each seed; none before they are finished."""
+        return own_cells(self.facts) if self.facts.get("cells") else []
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The first metrics on dev by the part that models play, their mean over tasks and seeds."""
+        scores: dict[str, list[float]] = {}
+        for model in (model for cell in self.cells for model in cell["models"].values()):
+            for place, values in model["scores"].items():
+                metric, value = next(iter(values.items()))
+                if place.endswith("/dev") and metric != "mse" and model["role"] != "teacher":
+                    scores.setdefault(model["role"], []).append(value)
+        return {role: sum(values) / len(values) for role, values in scores.items()}
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understill.errors import UserError
-from understill.pipeline.plan import Role
-from understill.pipeline.teaching import TrainedModel
-from understill.recipe import Cell
-from understill.tasks import Task
-from understill.train.fit import Scores
+
+if TYPE_CHECKING:  # which would import torch
+    from understill.pipeline.plan import Role
+    from understill.pipeline.teaching import TrainedModel
+    from understill.recipe import Cell
+    from understill.tasks import Task
+    from understill.train.fit import Scores
 
 #: The file of a run folder that says what the run was and what came of it.
 RECORD = "run.json"

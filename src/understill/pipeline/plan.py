@@ -13,7 +13,6 @@ from understill.data.groups import units_in
 from understill.data.load import LoadedTask
 from understill.data.sampling import Part, shares
 from understill.data.taskdata import TaskData
-from understill.evaluate.metrics import primary
 from understill.recipe import Cell, Recipe
 from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training, WordsSpec
 from understill.targets.store import MANIFEST
@@ -290,6 +289,8 @@ def dev_figure(model: ModelPlan, task: Task) -> float:
     """Return what a finished model is compared by on a task's dev set, higher is better; NaN where it has no score."""
     facts = json.loads((model.folder / "done.json").read_text(encoding="utf-8"))
     scores = facts["scores"].get(f"{task.name}/dev")
+    from understill.evaluate.metrics import primary  # which brings scikit-learn, and listing data does without
+
     return primary(task, scores) if scores else math.nan
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from errno import EEXIST, ENOTDIR
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
-from understill.data.load import LoadedTask, decisive, load_tasks, read_tasks
+from understill.data.load import LoadedTask, decisive, read_tasks
 from understill.data.load import resolve as resolve_tasks
 from understill.data.normal import Plan as TaskPlan
 from understill.data.read import find_files
@@ -28,6 +25,7 @@ from understill.pipeline.drafting import Drafts, own_names
 from understill.pipeline.examining import refuse_silence
 from understill.pipeline.layout import Layout
 from understill.pipeline.plan import ModelPlan, Plan, Study, Wanted, WordSource, cache_folder, once_each
+from understill.pipeline.reading import writable
 from understill.recipe import Recipe
 from understill.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
 from understill.targets.checkpoint import checkpoint_digest, locate
@@ -41,18 +39,6 @@ log = logging.getLogger(__name__)
 
 #: Rates at which networks learn that begin at random; encoders take far lower ones.
 _USUAL = {"adamw": 2e-3, "adamax": 2e-3, "adadelta": 1.0}
-
-
-def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
-    """Read and check all data of a recipe, for which no encoder is needed."""
-    writable(recipe.output.path)
-    return load_tasks(recipe, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
-
-
-def read_labelled(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
-    """Read the data of a recipe that score models; texts without labels do not, so their files need not be there."""
-    student = recipe.student.model_copy(update={"unlabelled": 0.0})
-    return read_data(recipe.model_copy(update={"student": student}), watch)
 
 
 def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
@@ -196,7 +182,7 @@ def _look_at_rates(recipes: Sequence[Recipe]) -> None:
     ):
         usual = _USUAL[optimizer]
         if rate < usual / 10:
-            what = f"{name} begins at random and hardly learns at lr {rate:g}"
+            what = f"{name} begins at random and hardly learns at a learning rate of {rate:g}"
             log.warning("%s → write training: {lr: %g} for it, as is usual with %s", what, usual, optimizer)
 
 
@@ -284,14 +270,3 @@ def pick_wanted(study: Study, names: tuple[str, ...]) -> tuple[Wanted, ...]:
             chosen.append(next(each for each in study.wanted if each.model is found))
     wanted = tuple(chosen) if names else study.wanted
     return wanted if len(runs) == 1 else once_each(wanted)
-
-
-def writable(folder: Path) -> None:
-    """Make sure results can be kept before any work is done."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = "there is a file of this name" if error.errno in (EEXIST, ENOTDIR) else error.strerror
-        raise UserError(f"output.folder: {folder} cannot be made: {what} → name another folder") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"output.folder: nothing may be written to {folder} → name another folder")

@@ -20,7 +20,7 @@ from understill.events import Watch, silent
 from understill.pipeline.comparing import Side, compare_sides, find_side
 from understill.pipeline.concluding import pairs_of
 from understill.pipeline.outcome import ROLES, own_cells, read_record
-from understill.pipeline.planning import read_labelled
+from understill.pipeline.reading import read_labelled
 from understill.recipe import Recipe
 from understill.report.facts import Curve, Facts, Place, Score, ScoreRow, Versus
 from understill.report.rows import Said, place_facts

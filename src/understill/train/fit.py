@@ -262,7 +262,9 @@ class _Fit:
         self.model.eval()
         score, scores = self.evaluate(self.model)
         if not math.isfinite(score):
-            raise TrainingError(f"step {state.step}: the dev score is not a number; lower training.lr")
+            raise TrainingError(
+                f"step {state.step}: the dev score is not a number; lower the learning rate, training.lr"
+            )
         best = score > state.best_score
         if best:
             state.best_step, state.best_score, state.stale = state.step, score, 0

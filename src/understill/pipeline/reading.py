@@ -1,0 +1,36 @@
+"""Reading: the data of a recipe, for which neither torch nor an encoder is needed."""
+
+from __future__ import annotations
+
+import os
+from errno import EEXIST, ENOTDIR
+from pathlib import Path
+
+from understill.data.load import LoadedTask, load_tasks
+from understill.errors import UserError
+from understill.events import Reading, Watch, silent
+from understill.pipeline.plan import cache_folder
+from understill.recipe import Recipe
+
+
+def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
+    """Read and check all data of a recipe."""
+    writable(recipe.output.path)
+    return load_tasks(recipe, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
+
+
+def read_labelled(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
+    """Read the data of a recipe that score models; texts without labels do not, so their files need not be there."""
+    student = recipe.student.model_copy(update={"unlabelled": 0.0})
+    return read_data(recipe.model_copy(update={"student": student}), watch)
+
+
+def writable(folder: Path) -> None:
+    """Make sure results can be kept before any work is done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = "there is a file of this name" if error.errno in (EEXIST, ENOTDIR) else error.strerror
+        raise UserError(f"output.folder: {folder} cannot be made: {what} → name another folder") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"output.folder: nothing may be written to {folder} → name another folder")

@@ -71,8 +71,9 @@ def _check_labels(train: TaskData) -> None:
     if train.task.kind == "classification":
         there = set(pc.unique(train.table().column("label")).to_pylist())
         if missing := [label for label in train.task.labels if label not in there]:
+            named = [*missing[:5], *([f"{len(missing) - 5} more"] if len(missing) > 5 else [])]
             fix = "hold out a smaller share, or give dev a file"
-            log.warning("%s/train: no row has the label %s → %s", train.task.name, listed(missing, "or"), fix)
+            log.warning("%s/train: no row is left of %s → %s", train.task.name, listed(named, "and"), fix)
 
 
 def _across(tasks: dict[str, dict[str, TaskData]]) -> dict[str, dict[tuple[str, str], int]]:

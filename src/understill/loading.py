@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from understill.errors import UserError
@@ -49,14 +50,15 @@ def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> A
 
 def tasks_of(path: str | Path) -> tuple[Task, ...]:
     """Return the tasks of a model without loading it; none where only loading tells them, or what is wrong."""
-    from understill.models.manifest import find_model, model_tasks, read_facts
-
     folder = Path(path)
     try:
         if is_export(folder):
-            return tuple(Task.from_dict(values) for values in read_facts(folder / MANIFEST)["tasks"])
+            facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            return tuple(Task.from_dict(values) for values in facts["tasks"])
+        from understill.models.manifest import find_model, model_tasks
+
         return model_tasks(find_model(folder))
-    except (UserError, KeyError, TypeError, ValueError):
+    except (ImportError, OSError, UserError, KeyError, TypeError, ValueError):
         return ()
 
 

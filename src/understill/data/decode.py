@@ -132,7 +132,9 @@ class _Votes:
         text = self.decoder.decode(chunk)
         self.sound += len(chunk) - len(text)
         before = self.broken
-        if not text.isascii():
+        try:
+            text.encode()  # far quicker than to look for what is escaped
+        except UnicodeEncodeError:
             self.broken += len(ESCAPED.findall(text))
         return self.broken > before == 0
 

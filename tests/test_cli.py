@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -246,6 +247,25 @@ def test_init_writes_a_recipe_and_says_what_is_next(at: Desk) -> None:
     assert "text: [question, candidate]" in text
 
 
+def test_init_writes_a_recipe_that_distils(at: Desk, deep: Path) -> None:
+    done("init", "tickets.csv", "films.csv", "--distil", "--teacher", str(deep), "--out", "small.yaml")
+    check = done("check", "small.yaml", "--set", "machine.device=cpu").out
+    for model in ("teacher", "baseline", "student"):
+        assert re.search(rf"│ {model} +│ tickets, films", check)
+    assert "recipe and data are fine" in check
+    assert "add --distil" in understill("init", "tickets.csv", "--teacher", "minilm", "--out", "no.yaml").err
+
+
+def test_predict_looks_at_its_file_before_it_loads_the_model(at: Desk, tmp_path: Path) -> None:
+    # A model without weights cannot be loaded; so whatever is said of the file was said before.
+    shutil.copy(model_folder() / "understill.json", tmp_path)
+    Path("odd.csv").write_text("subject,body\nlate,The parcel never came\n", encoding="utf-8")
+    asked = ("predict", str(tmp_path), "--file", "odd.csv", "--out", "odd-out.csv")
+    assert "the file has none of the text columns the model's tasks read" in understill(*asked).err
+    assert 'the model has no task "ticket"' in understill(*asked, "--task", "ticket").err
+    assert "config.json is missing" in understill(*asked, "--columns", "body").err
+
+
 def test_init_does_not_overwrite_unless_it_is_told_to(at: Desk) -> None:
     assert understill("init", "tickets.csv").code == 2
     done("init", "tickets.csv", "--out", "other.yaml")
@@ -422,7 +442,7 @@ def test_predict_says_which_rows_had_no_answer(at: Desk, tmp_path: Path) -> None
         (["--text", "a", "--file", "in.csv"], "give either --text or --file"),
         (["--file", "in.csv"], "--file needs --out"),
         (["--file", "in.csv", "--out", "out.csv", "--second", "b"], "--second goes with --text"),
-        (["--text", "a", "--out", "out.csv"], "--out and --columns go with --file"),
+        (["--text", "a", "--out", "out.csv"], "--out, --columns and --encoding go with --file"),
         (["--text", "a", "--text", "b", "--second", "c"], "2 texts and 1 second texts do not make pairs"),
         (["--text", "a", "--device", "gpu"], 'device "gpu": write auto, cpu, cuda or mps'),
         (["--file", "none.csv", "--out", "out.csv"], "none.csv: no such file"),

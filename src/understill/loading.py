@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from understill.errors import UserError
 from understill.runtime.answers import Answerer
-from understill.runtime.onnx import OnnxModel, is_export
+from understill.runtime.onnx import MANIFEST, OnnxModel, is_export
+from understill.tasks import Task
 
 
 def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> Answerer:
@@ -44,6 +46,20 @@ def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> A
     from understill.models.manifest import find_model
 
     return Predictor(load_model(find_model(folder)), place)
+
+
+def tasks_of(path: str | Path) -> tuple[Task, ...]:
+    """Return the tasks of a model without loading it; none where only loading tells them, or what is wrong."""
+    folder = Path(path)
+    try:
+        if is_export(folder):
+            facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            return tuple(Task.from_dict(values) for values in facts["tasks"])
+        from understill.models.manifest import find_model, model_tasks
+
+        return model_tasks(find_model(folder))
+    except (ImportError, OSError, UserError, KeyError, TypeError, ValueError):
+        return ()
 
 
 def _inside(folder: Path) -> list[Path]:

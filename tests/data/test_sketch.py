@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understill.data.guess import guess_tasks, inspect_file
 from understill.data.load import load_tasks
-from understill.data.sketch import guess_tasks, inspect_file, sketch_recipe
+from understill.data.sketch import sketch_recipe
 from understill.errors import UserError
-from understill.recipe import load_recipe, make_recipe
+from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.yamlfile import read_yaml_value
 
 QUEUES = ("billing", "returns", "login")
@@ -142,3 +144,121 @@ def test_whatever_the_file_holds_the_yaml_is_valid(
     values = read_yaml_value(sketch_recipe([path]), "sketch")
     make_recipe(values)
     assert values["tasks"]["odd"]["text"] in (column, [column, "the label"])
+
+
+# What people come with ------------------------------------------------------------------------------------------------
+
+
+def sketched(*files: str, teacher: str | None = None) -> Recipe:
+    """The recipe that is written for files, once it has been read again."""
+    Path("recipe.yaml").write_text(sketch_recipe([Path(name) for name in files], teacher), encoding="utf-8")
+    return load_recipe(Path("recipe.yaml"))
+
+
+def keys_without_reason(text: str) -> list[str]:
+    """The lines of a recipe that set a value and do not say why."""
+    lines = [line for line in text.splitlines() if re.search(r":\s+\S", line) and not line.strip().startswith("#")]
+    return [line for line in lines if "  # " not in line]
+
+
+def write_tickets(path: str, separator: str = ",", encoding: str = "utf-8") -> None:
+    header = separator.join(('"message"', '"queue"', '"mood"', '"rating"', '"channel"'))
+    rows = [
+        separator.join((f'"Where is order {n}; {n}, please?"', ("billing", "billing ", "login")[n % 3],
+                        ("glad", "angry")[n % 2], f'"{n % 5},5"', "mail"))
+        for n in range(40)
+    ]  # fmt: skip
+    Path(path).write_text("\n".join([header, *rows]), encoding=encoding)
+
+
+def test_every_guessed_value_has_a_reason_and_training_is_left_to_the_run(files: Path) -> None:
+    write_tickets("mails.csv", ";", "utf-16")
+    for teacher in (None, "minilm"):
+        names = ("tickets.csv", "tickets_dev.csv", "pairs.jsonl", "mails.csv")
+        text = sketch_recipe([Path(name) for name in names], teacher)
+        assert keys_without_reason(text) == []
+        assert not {"training", "epochs", "lr", "batch"} & set(read_yaml_value(text, "sketch"))
+        assert "# training: left out" in text
+
+
+def test_further_label_columns_are_further_tasks_of_the_same_file(files: Path) -> None:
+    write_tickets("mails.csv")
+    recipe = sketched("mails.csv")
+    kinds = {name: (task.train, task.label, task.kind) for name, task in recipe.tasks.items()}
+    assert kinds == {
+        "queue": (("mails.csv",), "queue", "classification"),
+        "mood": (("mails.csv",), "mood", "classification"),
+        "rating": (("mails.csv",), "rating", "regression"),
+    }  # and not channel, which has one value
+    assert "looks like labels, so it is a task too; delete this task" in Path("recipe.yaml").read_text("utf-8")
+    assert load_tasks(recipe, files / "cache").keys() == kinds.keys()
+
+
+def test_labels_are_counted_without_blanks_as_training_counts_them(files: Path) -> None:
+    write_tickets("mails.csv")
+    recipe = sketched("mails.csv")
+    assert "# 2 seen: billing, login" in Path("recipe.yaml").read_text("utf-8")
+    assert load_tasks(recipe, files / "cache")["queue"].task.labels == ("billing", "login")
+
+
+def test_a_semicolon_file_with_decimal_commas_is_sketched_as_it_is(files: Path) -> None:
+    write_tickets("mails.csv", ";")
+    recipe = sketched("mails.csv")
+    assert [task.separator for task in recipe.tasks.values()] == [";"] * 3
+    assert [task.decimal for task in recipe.tasks.values()] == [None, None, ","]
+    assert load_tasks(recipe, files / "cache")["rating"].task.range == (0.5, 4.5)
+
+
+def test_a_korean_file_of_cp949_gets_its_encoding(files: Path) -> None:
+    rows = [f"주문 {n}번은 언제 오나요,{('배송', '결제')[n % 2]}" for n in range(60)]
+    for name in ("문의.csv", "문의_dev.csv"):
+        Path(name).write_text("\n".join(["본문,종류", *rows]), encoding="cp949")
+    recipe = sketched("문의.csv", "문의_dev.csv")
+    (task,) = recipe.tasks.values()
+    assert (task.encoding, task.text, task.dev) == ("cp949", ("본문",), ("문의_dev.csv",))
+    (loaded,) = load_tasks(recipe, files / "cache").values()
+    assert loaded.task.labels == ("결제", "배송")
+    Path("문의_dev.csv").write_text("\n".join(["본문,종류", *rows]), encoding="utf-8")
+    with pytest.raises(UserError, match=r"문의.csv looks like cp949, and 문의_dev.csv like utf-8; .* → save both"):
+        sketched("문의.csv", "문의_dev.csv")
+
+
+def test_distilling_has_a_teacher_and_a_student_of_its_layers(files: Path) -> None:
+    recipe = sketched("tickets.csv", "pairs.jsonl", teacher="some/encoder")
+    (teacher,) = recipe.teachers
+    assert (teacher.encoder.name, teacher.models) == ("some/encoder", "together")
+    assert (recipe.student.encoder.name, recipe.student.encoder.layers) == (teacher.name, 3)
+    assert load_tasks(recipe, files / "cache").keys() == {"tickets", "pairs"}
+
+
+def test_texts_without_labels_are_for_the_teacher(files: Path) -> None:
+    write_tickets("mails.csv", ";")
+    lines = [f'"{n},1","a line; {n}"' for n in range(9)]
+    Path("logs.csv").write_text("\n".join(["nr,message", *lines]), encoding="utf-8")
+    recipe = sketched("mails.csv", "logs.csv", teacher="minilm")
+    assert {task.unlabelled for task in recipe.tasks.values()} == {("logs.csv",)}
+    assert load_tasks(recipe, files / "cache")["mood"].splits["unlabelled"].rows == 9
+    text = sketch_recipe([Path("mails.csv"), Path("logs.csv")])
+    assert "left out: logs.csv" in text and "with --distil, teachers can label its texts" in text
+
+
+def test_a_dev_file_without_the_label_is_not_used_and_said_so(files: Path) -> None:
+    write_tickets("mails.csv")
+    lines = [f"Where is order {n}?,{('billing', 'login')[n % 2]}" for n in range(20)]
+    Path("mails_dev.csv").write_text("\n".join(["message,queue", *lines]), encoding="utf-8")
+    recipe = sketched("mails.csv", "mails_dev.csv")
+    assert recipe.tasks["queue"].dev == ("mails_dev.csv",)
+    assert recipe.tasks["mood"].dev == 0.1
+    assert 'mails_dev.csv has no column "mood", so it is not used here' in Path("recipe.yaml").read_text("utf-8")
+
+
+def test_a_workbook_is_sketched(files: Path) -> None:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    for row in [("message", "stars"), *((f"Where is order {n}?", n % 5 + 0.5) for n in range(40))]:
+        book.active.append(row)
+    book.save("films.xlsx")
+    recipe = sketched("films.xlsx")
+    assert recipe.tasks["films"].kind == "regression"
+    assert load_tasks(recipe, files / "cache")["films"].task.range == (0.5, 4.5)

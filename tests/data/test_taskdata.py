@@ -285,7 +285,7 @@ def test_an_inferred_range_makes_no_dev_row_bad(tmp_path: Path) -> None:
 # Bad rows
 
 
-BAD = b"message,queue\ngood,a\n,a\nfine,\nbr\xe4ken,b\nx,y,z\nalso good,b\n   ,a\n"
+BAD = b"message,queue\ngood,a\n,a\nfine,\nbr\xe4ken,b\nx,y,z\nso sch\xc3\xb6n,b\n   ,a\n"
 
 
 def test_bad_rows_of_all_files_and_tasks_are_listed_together(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_bad_rows_of_all_files_and_tasks_are_listed_together(tmp_path: Path) -> 
         '  tickets.csv:3: no text in column "message"',
         '  tickets.csv:4: no label in column "queue"',
         "  tickets.csv:5: the text is not valid UTF-8 → save the file as UTF-8",
-        "  tickets.csv:6: 3 columns where the header has 2",
+        '  tickets.csv:6: 3 cells where the header has 2 → put quotes around texts that contain ","',
         '  tickets.csv:8: no text in column "message"',
         '  dev.jsonl:1: unknown label "aa" → did you mean "a"?',
         "  dev.jsonl:2: not a JSON object",
@@ -335,7 +335,7 @@ def test_bad_rows_can_be_left_out_and_are_then_listed_in_a_file(
     assert listed[2]["values"] == ["br\\xe4ken", "b"]
     assert listed[3] == {
         "place": f"{tmp_path}/tickets.csv:6",
-        "reason": "3 columns where the header has 2",
+        "reason": "3 cells where the header has 2",
         "values": ["x", "y", "z"],
     }
     with pytest.raises(DataError, match="5 rows cannot be used"):  # what was skipped is not silently reused
@@ -629,17 +629,17 @@ def test_texts_are_left_alone_where_the_student_takes_none_of_them(tmp_path: Pat
 
 def test_bad_unlabelled_rows_stop_or_are_left_out(tmp_path: Path) -> None:
     tickets(tmp_path / "tickets.csv")
-    (tmp_path / "more.csv").write_bytes(b"message,queue\ngood,login\n,login\nbr\xe4ken,\nx,y,z\n")
+    (tmp_path / "more.csv").write_bytes(b"message,queue\ngo\xc3\xb6d,login\n,login\nbr\xe4ken,\nx,y,z\n")
     more = str(tmp_path / "more.csv")
     with pytest.raises(DataError) as error:
         load_one(tmp_path, unlabelled=more)
     assert str(error.value).replace(f"{tmp_path}/", "").splitlines()[1:] == [
         '  more.csv:3: no text in column "message"',
         "  more.csv:4: the text is not valid UTF-8 → save the file as UTF-8",
-        "  more.csv:5: 3 columns where the header has 2",
+        '  more.csv:5: 3 cells where the header has 2 → put quotes around texts that contain ","',
     ]
     data = load_one(tmp_path, "skip", unlabelled=more).splits["unlabelled"]
-    assert (data.rows, data.rejected, texts(data)) == (1, 3, ["good"])
+    assert (data.rows, data.rejected, texts(data)) == (1, 3, ["goöd"])
 
 
 def test_files_of_unlabelled_texts_that_cannot_be_used_are_named_with_the_others(tmp_path: Path) -> None:

@@ -226,8 +226,8 @@ def test_csv_rows_that_cannot_be_answered_keep_their_cells_and_are_named(
     assert list(map(str, done.faults)) == [
         f'{source}:3: no text in column "text"',
         f'{source}:4: no text in column "text"',
-        f"{source}:5: 2 columns where the header has 3",
-        f"{source}:6: 4 columns where the header has 3",
+        f"{source}:5: 2 cells where the header has 3",
+        f"{source}:6: 4 cells where the header has 3",
         f"{source}:7: there is text after a closing quote",
     ]
     found = read(target)
@@ -263,10 +263,38 @@ def test_a_file_that_is_not_utf_8_is_refused_before_any_work(
     with pa.output_stream(str(source), compression="detect") as file:
         file.write(content)
     watched(predictor, monkeypatch, lambda texts: pytest.fail("the model was asked"))
-    line = 2 if given == "jsonl" else 3
-    with pytest.raises(UserError, match=rf"in\.{given}:{line}: the text is not UTF-8 → save the file as UTF-8"):
+    with pytest.raises(UserError, match=rf"in\.{given}: the text is not UTF-8; it looks like cp1252 → add --encoding"):
         predict_file(predictor, source, tmp_path / "out.csv")
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+def test_a_file_whose_encoding_is_named_is_answered(predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("nr;text\n1;Müll\n", encoding="latin-1")
+    done = predict_file(predictor, tmp_path / "in.csv", tmp_path / "out.jsonl", ["mood"], encoding="latin-1")
+    assert done == Predicted(1, 0, ("mood",))
+    assert [row["text"] for row in read(tmp_path / "out.jsonl")] == ["Müll"]
+    with pytest.raises(UserError, match='there is no encoding "latin-99"'):
+        predict_file(predictor, tmp_path / "in.csv", tmp_path / "out.csv", encoding="latin-99")
+
+
+def test_a_file_of_utf_8_with_a_broken_line_is_refused_by_that_line(predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes("text\nMüll\nMüll\n".encode() + b"M\xfcll\n")
+    with pytest.raises(UserError, match=r"in\.csv:4: the text is not UTF-8 → save the file as UTF-8"):
+        predict_file(predictor, tmp_path / "in.csv", tmp_path / "out.csv")
+
+
+def test_a_workbook_is_answered_row_by_row(predictor: Predictor, tmp_path: Path) -> None:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    for row in (["nr", "text"], [1, "good"], [2, None], [3, "not bad", None, "more"]):
+        book.active.append(row)
+    book.save(tmp_path / "in.xlsx")
+    done = predict_file(predictor, tmp_path / "in.xlsx", tmp_path / "out.jsonl", ["mood"])
+    assert (done.rows, done.unanswered) == (3, 2)
+    assert [row["text"] for row in read(tmp_path / "out.jsonl")] == ["good", None, "not bad more"]
+    with pytest.raises(UserError, match=r"must end in \.parquet, \.csv or \.jsonl"):
+        predict_file(predictor, tmp_path / "in.xlsx", tmp_path / "out.xlsx")
 
 
 def test_a_csv_with_semicolons_is_answered_alike(predictor: Predictor, tmp_path: Path) -> None:
@@ -537,6 +565,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
 def test_an_input_that_is_not_there_or_of_no_known_kind_is_refused(predictor: Predictor, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere\.csv: no such file"):
         predict_file(predictor, tmp_path / "nowhere.csv", tmp_path / "out.csv")
-    (tmp_path / "in.xlsx").write_bytes(b"PK")
+    (tmp_path / "in.docx").write_bytes(b"PK")
     with pytest.raises(UserError, match="the name does not say what the file holds"):
-        predict_file(predictor, tmp_path / "in.xlsx", tmp_path / "out.csv")
+        predict_file(predictor, tmp_path / "in.docx", tmp_path / "out.csv")

@@ -284,7 +284,7 @@ def test_the_first_twenty_are_in_words(tmp_path: Path) -> None:
 def test_lines_that_cannot_be_read_are_bad_rows(tmp_path: Path) -> None:
     path = tmp_path / "said.csv"
     path.write_text("text,calm,upset\nfine,1,2\nshort,1\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"said\.csv:3: 2 columns where the header has 3"):
+    with pytest.raises(DataError, match=r"said\.csv:3: 2 cells where the header has 3"):
         read(MOOD, path)
 
 

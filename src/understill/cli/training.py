@@ -17,13 +17,25 @@ if TYPE_CHECKING:
 
 
 @app.command(
-    epilog=examples_of("understill init tickets.csv tickets_dev.csv", "understill init data/*.csv --out recipe.yaml")
+    epilog=examples_of(
+        "understill init tickets.csv tickets_dev.csv",
+        "understill init data/*.csv --out recipe.yaml",
+        "understill init tickets.csv logs.csv --distil   [dim]# a teacher, and a student of three layers[/dim]",
+        "understill init tickets.csv --distil --teacher mpnet",
+    )
 )
 def init(
     files: Annotated[
-        list[Path], typer.Argument(help="Your data files: CSV, TSV, JSONL or Parquet.", show_default=False)
+        list[Path], typer.Argument(help="Your data files: CSV, TSV, JSONL, Parquet or Excel.", show_default=False)
     ],
     out: Annotated[Path, typer.Option(help="Where to write the recipe.")] = Path("recipe.yaml"),
+    distil: Annotated[
+        bool, typer.Option("--distil", help="Write a recipe that trains a teacher and distils it into a small student.")
+    ] = False,
+    teacher: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --distil, the teacher's encoder; minilm if not given."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a recipe that is there.")] = False,
 ) -> None:
     """Look at your files and write a commented recipe for them."""
@@ -36,7 +48,9 @@ def init(
         raise UserError(f"{out} is there already → choose another name with --out, or overwrite it with --force")
     if not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}")
-    text = sketch_recipe(files)
+    if teacher and not distil:
+        raise UserError(f"--teacher {teacher}: only a recipe that distils has a teacher → add --distil")
+    text = sketch_recipe(files, (teacher or "minilm") if distil else None)
     out.write_text(text, encoding="utf-8")
     for line in text.splitlines():
         if line.startswith("# left out:"):

@@ -27,15 +27,20 @@ def predict(
     second: Annotated[
         list[str] | None, typer.Option("--second", help="The second text of a pair; several go with one --text.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="A file of texts: CSV, TSV, JSONL or Parquet, of any size.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="A file of texts: CSV, TSV, JSONL, Parquet or Excel, of any size.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write the answers: .parquet, .csv or .jsonl.")] = None,
     task: Tasks = None,
     columns: Annotated[str | None, typer.Option(help="The text column(s) of the file, comma between two.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of a file that is not UTF-8, such as cp949 or cp1252.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Ask a model: for texts on the command line, or for a whole file."""
     from understill import terminal
-    from understill.loading import load
+    from understill.loading import load, tasks_of
 
     if bool(text) == bool(file):
         raise UserError("give either --text or --file")
@@ -43,22 +48,24 @@ def predict(
         raise UserError("--file needs --out, the file to write the answers to")
     if file and second:
         raise UserError("--second goes with --text; for pairs in a file, name two columns with --columns")
-    if text and (out or columns):
-        raise UserError("--out and --columns go with --file; answers to --text are printed")
-    predictor = load(model, device)
+    if text and (out or columns or encoding):
+        raise UserError("--out, --columns and --encoding go with --file; answers to --text are printed")
     if text:
+        predictor = load(model, device)
         if second and len(text) == 1:
             text = text * len(second)  # one query, several candidates
         terminal.show_answers(text, second, predictor.predict(text, second or None, task))
         return
-    from understill.evaluate.stream import predict_file
+    from understill.evaluate.stream import check_files, predict_file
 
     assert file and out
     named = [name.strip() for name in columns.split(",")] if columns else None
     if named and len(named) > 2:
         raise UserError("--columns takes one text column, or two with a comma between them")
+    check_files(file, out, tasks_of(model), task, named, encoding)
+    predictor = load(model, device)
     with tidy(), terminal.counter(f"predicting {file}") as progress:
-        done = predict_file(predictor, file, out, task, named, progress)
+        done = predict_file(predictor, file, out, task, named, progress, encoding)
     terminal.show_predicted(done, out)
 
 

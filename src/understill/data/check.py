@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from understill.errors import DataError, Problem, UserError, nearest
 from understill.tasks import Task
 
 #: More labels than this are taken for scores or ids in the wrong column.
 MOST_LABELS = 1000
+#: A number with a decimal comma, and one whose comma may as well part thousands.
+COMMA = re.compile(r"\s*[+-]?\d*,\d+(e[+-]?\d+)?\s*", re.I)
+THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*")
 #: Labels that say by themselves which candidates are wrong and which are right.
 WRONG_AND_RIGHT = (("0", "1"), ("false", "true"), ("no", "yes"), ("wrong", "right"))
 
@@ -249,6 +253,24 @@ def as_score(value: Any) -> float | None:
     if not math.isfinite(score):
         raise Fault(f"the score {score} is not finite")
     return score
+
+
+def decimal_sign(values: Iterable[Any]) -> Literal[",", "."]:
+    """Tell decimal commas by scores that have them, if no score has a point."""
+    texts = [value for value in values if isinstance(value, str)]
+    commas = any(COMMA.fullmatch(text) and not THOUSANDS.fullmatch(text) for text in texts)
+    return "," if commas and not any("." in text for text in texts) else "."
+
+
+def pointed(value: Any, decimal: str) -> Any:
+    """Return a score as as_score reads it; a string with the other decimal sign is a Fault."""
+    if not isinstance(value, str):
+        return value
+    if decimal == "." and COMMA.fullmatch(value):
+        raise Fault(f'"{value.strip()[:60]}" is not a number', 'write decimal: "," in the task if scores have commas')
+    if decimal == "," and "." in value:
+        raise Fault(f'"{value.strip()[:60]}" is not a number with a decimal comma', "write the score with a comma")
+    return value.replace(",", ".") if decimal == "," else value
 
 
 def label_names(check: Check, rows: int) -> tuple[str, ...]:

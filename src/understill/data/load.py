@@ -15,7 +15,7 @@ from understill.data.check import BadRows, id_maker
 from understill.data.groups import count_queries
 from understill.data.normal import Plan, Progress, normalise
 from understill.data.overlap import overlap, shared_across
-from understill.data.read import BadFile, columns_of, find_files, read_rows
+from understill.data.read import BadFile, File, columns_of, find_files, read_rows
 from understill.data.source import Source, from_demo, from_files, texts_of
 from understill.data.taskdata import TaskData
 from understill.errors import Problem, UserError, listed, nearest
@@ -166,7 +166,7 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
         symmetric=bool(spec.symmetric),
         group=spec.group,
     )
-    make = _hub_source(spec, recipe) if spec.hub else _file_source(recipe)
+    make = _hub_source(spec, recipe) if spec.hub else _file_source(spec, recipe)
     wanted: dict[str, tuple[str, ...]] = {"train": spec.train, "test": spec.test}
     if isinstance(spec.dev, tuple):
         wanted["dev"] = spec.dev
@@ -177,7 +177,7 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
                 splits[split] = make(names, task, split == "test")
     if names := _unlabelled(spec, recipe):
         with _collecting(problems):
-            splits["unlabelled"] = texts_of(find_files(names, recipe.roots()), task)
+            splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)
     share = spec.dev if isinstance(spec.dev, float) else HOLD_OUT
     return Plan(task, splits, None if wanted.get("dev") else share, spec.rows)
 
@@ -187,9 +187,14 @@ def _unlabelled(spec: TaskSpec, recipe: Recipe) -> tuple[str, ...]:
     return spec.unlabelled if recipe.teachers and recipe.student.unlabelled != 0 else ()
 
 
-def _file_source(recipe: Recipe) -> Callable[[tuple[str, ...], Task, bool], Source]:
+def _files(names: Sequence[str], spec: TaskSpec, roots: Sequence[Path]) -> list[File]:
+    """Find files that are to be read as their task says."""
+    return find_files(names, roots, spec.encoding, spec.separator)
+
+
+def _file_source(spec: TaskSpec, recipe: Recipe) -> Callable[[tuple[str, ...], Task, bool], Source]:
     def make(names: tuple[str, ...], task: Task, gold_optional: bool) -> Source:
-        return from_files(find_files(names, recipe.roots()), task, gold_optional)
+        return from_files(_files(names, spec, recipe.roots()), task, gold_optional, spec.decimal)
 
     return make
 
@@ -216,7 +221,7 @@ def read_column(recipe: Recipe, data: TaskData, column: str) -> list[str | None]
     spec, task = recipe.tasks[data.task.name], data.task
     given = getattr(spec, data.split, ())
     names = given if isinstance(given, tuple) and given else spec.train
-    files = [] if spec.hub or not spec.own else find_files(names, recipe.roots())
+    files = [] if spec.hub or not spec.own else _files(names, spec, recipe.roots())
     if not files or any(column not in columns_of(file) for file in files):
         return None
     name, said = id_maker(task.name), {}
@@ -238,7 +243,7 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
     demos = _demo_tasks()
     in_glue = recipe.data.glue is not None and name in GLUE
     known = (recipe.data.demo is not None and name in demos) or in_glue
-    fixed = ["dev", "test", "text", "label", "group", "labels", "range"]
+    fixed = ["dev", "test", "text", "label", "group", "labels", "range", "decimal"]
     if not (in_glue and spec.kind == "ranking"):
         fixed.append("kind")
     given = [key for key in fixed if getattr(spec, key)]
@@ -251,7 +256,7 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
         task, rows, seed = demos[name], recipe.data.demo.rows, recipe.data.demo.seed
         splits = {split: from_demo(task, split, rows, seed) for split in ("train", "dev", "test")}
         if names := _unlabelled(spec, recipe):
-            splits["unlabelled"] = texts_of(find_files(names, recipe.roots()), task)
+            splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)
         elif recipe.teachers and recipe.student.unlabelled:
             splits["unlabelled"] = from_demo(task, "unlabelled", rows, seed)
         return Plan(_changed(task, spec), splits, rows=spec.rows)
@@ -283,7 +288,7 @@ def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> Plan:
             wanted = f"{GLUE[name].folder}/{split}.parquet or .tsv"
             raise BadFile(f"tasks.{name}", f"{folder} has no {split} data of {name}", f"put {wanted} there")
     if names := _unlabelled(spec, recipe):
-        splits["unlabelled"] = glue.texts_of(find_files(names, (*recipe.roots(), folder)), task)
+        splits["unlabelled"] = glue.texts_of(_files(names, spec, (*recipe.roots(), folder)), task)
     return Plan(task, splits, rows=spec.rows, empty_text=True)
 
 

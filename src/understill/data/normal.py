@@ -106,7 +106,7 @@ class Pass:
                         self.progress(what, count)
                     try:
                         if row.fault:
-                            raise Fault(row.fault)
+                            raise Fault(row.fault, row.fix)
                         name, unit, columns, gold = check(row.values)
                     except Fault as fault:
                         self._reject(place(row.number), row, fault, rejects)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from understill.data.check import Fault, decimal_sign, pointed
 from understill.data.read import BadFile, File, Row, batch_rows, read_rows
 from understill.disk import file_digest
 from understill.tasks import Task
 
+#: Rows whose scores are looked at to tell their decimal sign.
+LOOKED_AT = 1000
 #: One file of a source: how to name the place of a row, and the rows as (text, [text, [group,]] gold).
 Part = tuple[Callable[[int], str], Iterator[Row]]
 
@@ -31,16 +35,32 @@ def digest_file(path: Path) -> str:
         raise BadFile(str(path), f"cannot be read: {error.strerror or error}") from None
 
 
-def from_files(files: Sequence[File], task: Task, gold_optional: bool) -> Source:
+def from_files(files: Sequence[File], task: Task, gold_optional: bool, decimal: str | None = None) -> Source:
     """Take the user's files, by the task's column names."""
     columns = [*task.columns, task.label or "label"]
     optional = columns[-1:] if gold_optional else ()
 
     def parts() -> Iterator[Part]:
         for file in files:
-            yield file.place, read_rows(file, columns, optional)
+            rows = read_rows(file, columns, optional)
+            yield file.place, _with_points(rows, decimal) if task.kind == "regression" else rows
 
-    return Source(lambda: _identity(files), parts)
+    given = [decimal] if decimal else []
+    return Source(lambda: [*_identity(files), *given], parts)
+
+
+def _with_points(rows: Iterator[Row], decimal: str | None) -> Iterator[Row]:
+    """Write scores with points, which stand last; the decimal sign is that of the first rows where none is given."""
+    first = list(islice(rows, LOOKED_AT))
+    decimal = decimal or decimal_sign(row.values[-1] for row in first if not row.fault)
+    for row in chain(first, rows):
+        if row.fault:
+            yield row
+            continue
+        try:
+            yield Row(row.number, (*row.values[:-1], pointed(row.values[-1], decimal)))
+        except Fault as fault:
+            yield Row(row.number, row.values, fault.what, fault.fix)
 
 
 def texts_of(files: Sequence[File], task: Task) -> Source:
@@ -53,8 +73,13 @@ def texts_of(files: Sequence[File], task: Task) -> Source:
     return Source(lambda: _identity(files), parts)
 
 
-def _identity(files: Sequence[File]) -> Any:
-    return [[file.format, file.codec or "", digest_file(file.path)] for file in files]
+def _identity(files: Sequence[File]) -> list[Any]:
+    return [[file.format, file.codec or "", digest_file(file.path), *_given(file)] for file in files]
+
+
+def _given(file: File) -> list[str]:
+    """Return how the recipe says a file is to be read; nothing where that is detected, as it follows from the bytes."""
+    return [file.encoding or "", file.separator or ""] if file.encoding or file.separator else []
 
 
 def without_gold(rows: Iterator[Row]) -> Iterator[Row]:

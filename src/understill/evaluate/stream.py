@@ -18,6 +18,7 @@ from understill.data.check import Fault, plain
 from understill.data.read import (
     BadFile,
     File,
+    OtherEncoding,
     Row,
     batch_rows,
     columns_of,
@@ -25,10 +26,11 @@ from understill.data.read import (
     parquet_batches,
     read_rows,
     readable,
-    refuse_other_encodings,
+    refuse_broken_bytes,
+    settled,
 )
 from understill.errors import Problem, UserError, nearest
-from understill.runtime.answers import Answerer, Predictions
+from understill.runtime.answers import Answerer, Predictions, choose
 from understill.tasks import Task
 
 PIECE = 4096
@@ -66,14 +68,11 @@ def predict_file(
     tasks: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     progress: Callable[[int], None] | None = None,
+    encoding: str | None = None,
 ) -> Predicted:
     """Write a file's rows with a model's answers added; a row that cannot be answered keeps its cells."""
-    if not source.is_file():
-        raise UserError(f"{source}: no such file")
-    file, out = data_file(source), _target(source, target)
-    refuse_other_encodings(file)
-    there = columns_of(file, lines=None)
-    chosen = _choose(predictor, there, tasks, columns)
+    file, out, there = _look_at(source, target, encoding)
+    chosen = _choose(predictor.tasks, there, tasks, columns)
     known = {task.name: task for task in predictor.tasks}
     schema = _schema(file, out, there, [known[name] for name in chosen])
     rows = unanswered = 0
@@ -96,13 +95,45 @@ def predict_file(
     return Predicted(rows, unanswered, tuple(chosen), tuple(faults))
 
 
+def check_files(
+    source: Path,
+    target: Path,
+    known: Sequence[Task],
+    tasks: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    encoding: str | None = None,
+) -> None:
+    """Refuse files that `predict_file` would refuse, before a model is loaded; `known` is empty if only it tells."""
+    _, _, there = _look_at(source, target, encoding)
+    if known:
+        _choose(known, there, tasks, columns)
+    elif missing := [column for column in columns or () if column not in there]:
+        raise UserError(f'{source}: there is no column "{missing[0]}" → {nearest(missing[0], there)}')
+
+
+def _look_at(source: Path, target: Path, encoding: str | None) -> tuple[File, File, tuple[str, ...]]:
+    """Return the file to be read, the one to be written, and the columns of the first."""
+    if not source.is_file():
+        raise UserError(f"{source}: no such file")
+    out = _target(source, target)
+    try:
+        file = settled(data_file(source, encoding))
+    except OtherEncoding as error:
+        option = f"--encoding {error.encoding}" if error.encoding else "its --encoding"
+        raise BadFile(str(source), error.problem.what, f"add {option}, or save the file as UTF-8") from None
+    except LookupError:
+        raise UserError(f'--encoding: there is no encoding "{encoding}" → cp949 and cp1252 are some') from None
+    refuse_broken_bytes(file)
+    return file, out, columns_of(file, lines=None)
+
+
 def _target(source: Path, target: Path) -> File:
     """Check where the answers go before any work is done."""
     try:
         out = data_file(target)
     except BadFile:
         out = None
-    if out is None or out.codec or out.format == "tsv":
+    if out is None or out.codec or out.format not in ("parquet", "csv", "jsonl"):
         raise UserError(f"--out {target}: the name must end in .parquet, .csv or .jsonl")
     if not target.parent.is_dir():
         raise UserError(f"--out {target}: there is no folder {target.parent}")
@@ -116,13 +147,13 @@ def _target(source: Path, target: Path) -> File:
 
 
 def _choose(
-    predictor: Answerer, there: Sequence[str], tasks: Sequence[str] | None, columns: Sequence[str] | None
+    known: Sequence[Task], there: Sequence[str], tasks: Sequence[str] | None, columns: Sequence[str] | None
 ) -> dict[str, tuple[str, ...]]:
     """Return the text columns that each task reads: those given, or those it was trained on."""
     if columns is not None and len(columns) not in (1, 2):
         raise UserError(f"{len(columns)} text columns were given; a task reads one or two")
     pair = None if columns is None else len(columns) == 2
-    chosen = {task.name: tuple(columns or task.text) for task in predictor.choose(tasks, pair)}
+    chosen = {task.name: tuple(columns or task.text) for task in choose(known, tasks, pair)}
     if not chosen:
         raise UserError(f"the model has no task that reads {'two texts' if pair else 'one text'}")
     for name, needed in chosen.items():
@@ -177,7 +208,7 @@ def _pieces(file: File, out: File, there: Sequence[str], chosen: Mapping[str, tu
             yield Piece(columns, _by_column(needed, rows), rows)
             before += batch.num_rows
         return
-    separator = "\t" if file.format == "tsv" else ","
+    separator = file.separator or " "
     rows = []
     for row in read_rows(file, there, optional=there):
         rows.append(_fitted(row, len(there), separator) if row.fault else row)
@@ -192,7 +223,7 @@ def _fitted(row: Row, width: int, separator: str) -> Row:
     """Return a row of the wrong number of cells as one of the right number; what is too much joins the last cell."""
     cells = row.values
     if len(cells) > width:
-        cells = (*cells[: width - 1], separator.join(cells[width - 1 :]))
+        cells = (*cells[: width - 1], separator.join(str(cell) for cell in cells[width - 1 :] if cell is not None))
     return row._replace(values=cells + (None,) * (width - len(cells)))
 
 

@@ -63,6 +63,9 @@ class TaskSpec(Section):
     group: str | None = None  # of a ranking task: the column that names a row's query; else the first text does
     kind: Kind | None = None
     labels: Names = ()
+    encoding: str | None = None  # of the files, where they are not UTF-8
+    separator: str | None = None  # of .csv and .tsv files; detected where it is not given
+    decimal: Literal[",", "."] | None = None  # of scores, likewise
     range: tuple[float, float] | None = None
     metrics: Names = ()
     symmetric: bool | None = None  # as the task is known; a task of your own is not
@@ -91,7 +94,26 @@ class TaskSpec(Section):
             if not isinstance(label, (str, int, float)):
                 raise ValueError(f"{shown(label)} is no label → write the labels' names, as in [yes, no]")
         # As they are found in files, where there is no True but true.
-        return [str(label).lower() if isinstance(label, bool) else str(label) for label in labels]
+        return [(str(label).lower() if isinstance(label, bool) else str(label)).strip() for label in labels]
+
+    @field_validator("encoding")
+    @classmethod
+    def _encoding(cls, value: str | None) -> str | None:
+        try:
+            "".encode(value or "utf-8")
+        except LookupError:
+            fix = nearest(value or "", ("utf-8", "utf-16-le", "cp949", "cp1252", "latin-1", "shift_jis", "gb18030"))
+            raise ValueError(f'there is no encoding "{value}" → {fix}') from None
+        return value
+
+    @field_validator("separator")
+    @classmethod
+    def _separator(cls, value: str | None) -> str | None:
+        if value == "tab":
+            return "\t"
+        if value is not None and (len(value) != 1 or value.isalnum() or value in ' "\r\n'):
+            raise ValueError(f'{shown(value)} cannot separate cells → write a sign such as ";" or "|", or tab')
+        return value
 
     @property
     def own(self) -> bool:
@@ -133,6 +155,11 @@ class TaskSpec(Section):
             yield "labels", "a regression task has scores, not labels → leave labels out, or make it classification"
         if self.own and self.kind != "regression" and self.range:
             yield "range", "range is for scores → leave it out, or set kind: regression"
+        if self.own and self.kind != "regression" and self.decimal:
+            yield "decimal", "decimal is for scores → leave it out, or set kind: regression"
+        for key in ("encoding", "separator"):
+            if getattr(self, key) and not (self.unlabelled or (self.train and not self.hub)):
+                yield key, "only files of your own have this → leave it out, or name your files"
         if self.range and self.range[0] >= self.range[1]:
             yield "range", f"nothing lies between {self.range[0]:g} and {self.range[1]:g} → write [lowest, highest]"
         if len(self.labels) == 1:

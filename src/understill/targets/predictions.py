@@ -98,7 +98,7 @@ def read_predictions(
         for row in read_rows(file, form.columns, ("id",)):
             try:
                 if row.fault:
-                    raise Fault(row.fault)
+                    raise Fault(row.fault, row.fix)
                 if (numbers := form.said(row.values)) is not None:
                     rows.add(number, row.number, form.key(row.values), numbers)
             except Fault as fault:

@@ -1,0 +1,320 @@
+"""Guess: look at the first rows of data files and say what each column and each file is probably for."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from understill.data.check import Fault, as_score, decimal_sign, plain, pointed, wrong_and_right
+from understill.data.delimited import OWN
+from understill.data.read import File, OtherEncoding, columns_of, data_file, read_rows, settled
+from understill.errors import UserError
+from understill.tasks import Kind
+
+ColumnKind = Literal["text", "label", "score", "id", "other"]
+
+#: Rows that are looked at.
+SAMPLED = 2000
+ID_NAME = re.compile(r"(^|[_\W])(id|idx|index|uuid|guid|key|nr|no)$|^(id|idx|index|uuid)([_\W]|$)|[a-z]Id$|^Unnamed")
+SCORE_NAME = re.compile(r"score|rating|similarity|stars|grade|value", re.I)
+LABEL_NAME = re.compile(r"label|class|category|target|gold|intent|topic|sentiment|queue|same|duplicate|tag", re.I)
+SPLIT_NAME = re.compile(r"(?P<base>.*?)[-_. ]?(?P<word>train|training|dev|valid|validation|val|eval|test)", re.I)
+ROLES = {"train": "train", "training": "train", "test": "test"}  # every other word of SPLIT_NAME means dev
+
+
+@dataclass(frozen=True)
+class ColumnSketch:
+    """One column, as far as the first rows tell; values are taken without blanks at their ends."""
+
+    name: str
+    kind: ColumnKind
+    distinct: int
+    examples: tuple[str, ...]
+    length: float  # mean number of characters
+    decimal: str = "."
+
+
+@dataclass(frozen=True)
+class FileSketch:
+    """One file: how it is read, its columns, and how many rows were looked at."""
+
+    file: File
+    columns: tuple[ColumnSketch, ...]
+    rows: int
+    encoding: str | None = None  # to be written down: it is neither UTF-8 nor marked
+    ascii: bool = True  # as far as its first rows tell
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.file.path
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return [column.name for column in self.columns]
+
+    def of_kind(self, *kinds: ColumnKind) -> list[ColumnSketch]:
+        """Return the columns that look like one of these kinds."""
+        return [column for column in self.columns if column.kind in kinds]
+
+
+@dataclass(frozen=True)
+class TaskGuess:
+    """What a group of files is probably meant for."""
+
+    name: str
+    files: dict[str, list[Path]]  # train, dev, test, unlabelled
+    sketch: FileSketch  # of the first training file
+    text: tuple[str, ...]
+    label: ColumnSketch
+    kind: Kind
+    doubts: tuple[str, ...] = ()
+    encoding: str | None = None
+    separator: str | None = None  # where it is not the usual one
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def inspect_file(path: Path) -> FileSketch:
+    """Look at the first rows of a file and guess what its columns hold."""
+    if not path.is_file():
+        raise UserError(f"{path}: {'is a folder; name the files in it' if path.is_dir() else 'no such file'}")
+    file, encoding = data_file(path), None
+    try:
+        file = settled(file)
+    except OtherEncoding as error:
+        if error.encoding is None:
+            raise
+        encoding = error.encoding
+        file = settled(replace(file, encoding=encoding))
+    names = [name for name in dict.fromkeys(columns_of(file)) if name]
+    rows = [row.values for row in itertools.islice(read_rows(file, names, names), SAMPLED) if not row.fault]
+    values = [[_shown(row[place]) for row in rows] for place in range(len(names))]
+    columns = tuple(_column(name, column) for name, column in zip(names, values, strict=True))
+    ascii_only = all(value is None or value.isascii() for column in values for value in column)
+    return FileSketch(file, columns, len(rows), encoding, ascii_only)
+
+
+def _shown(value: object) -> str | None:
+    try:
+        return plain(value, "")
+    except Fault:
+        return None
+
+
+def _column(name: str, values: Sequence[str | None]) -> ColumnSketch:
+    cells = [value.strip() for value in values if value is not None and value.strip()]
+    distinct = list(dict.fromkeys(cells))
+    length = sum(map(len, cells)) / max(len(cells), 1)
+    decimal = decimal_sign(distinct)
+    kind = _kind(name, cells, len(distinct), length, decimal)
+    return ColumnSketch(name, kind, len(distinct), tuple(distinct[:50]), length, decimal)
+
+
+def _kind(name: str, values: Sequence[str], distinct: int, length: float, decimal: str) -> ColumnKind:
+    """Guess what a column is for; its name decides only where the values leave it open."""
+    count = len(values)
+    if not count:
+        return "other"
+    if ID_NAME.search(name) and not any(" " in value for value in values[:100]):
+        return "id"
+    if _numbers(values, decimal):
+        if any(decimal in value for value in values) or SCORE_NAME.search(name):
+            return "score"
+        if distinct <= 20 and distinct < max(count, 3):
+            return "label"
+        return "id" if distinct == count else "score"
+    few = distinct < count and distinct <= max(2, min(300, 0.3 * count))
+    if LABEL_NAME.search(name) and length < 40 and (few or count < 20):
+        return "label"
+    words = sum(len(value.split()) for value in values) / count
+    if few and length < 40 and words < 4:  # the questions of a ranking come up again and again, too
+        return "label"
+    return "text" if words >= 1.5 or length >= 12 else "other"
+
+
+def _numbers(values: Sequence[str], decimal: str) -> bool:
+    try:
+        return all(as_score(pointed(value, decimal)) is not None for value in values)
+    except Fault:
+        return False
+
+
+# From files to tasks --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Group:
+    """Files that are about the same, by their roles."""
+
+    base: str
+    files: dict[str, list[FileSketch]] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[FileSketch]:
+        """Every file."""
+        return [sketch for sketches in self.files.values() for sketch in sketches]
+
+    @property
+    def sketch(self) -> FileSketch:
+        """The file that says what the columns are."""
+        return self.files["train"][0]
+
+    @property
+    def texts(self) -> list[ColumnSketch]:
+        """The columns to be read: one, or two of a pair."""
+        texts = self.sketch.of_kind("text")
+        return texts if len(texts) <= 2 else [max(texts, key=lambda column: column.length)]
+
+    @property
+    def golds(self) -> list[ColumnSketch]:
+        """The columns to be learnt, the likeliest first; a column with one value teaches nothing."""
+        golds = [column for column in self.sketch.of_kind("label", "score") if column.distinct > 1]
+        if not golds:
+            return []
+        best = max(golds, key=lambda each: (bool(LABEL_NAME.search(each.name)), bool(SCORE_NAME.search(each.name))))
+        # Further numbers are more often amounts or dates than scores, unless they are called so.
+        others = [column for column in golds if column.kind == "label" or SCORE_NAME.search(column.name)]
+        return [best, *(column for column in others if column is not best)]
+
+    def missing(self) -> str:
+        """Say what keeps these files from being a task; nothing where they are one."""
+        if self.texts and self.golds:
+            return ""
+        shown = ", ".join(f"{column.name} ({column.kind})" for column in self.sketch.columns)
+        what = "a label or a score" if self.texts else "text"
+        return f"{self.sketch.path}: no column looks like {what}; columns: {shown}"
+
+
+def guess_tasks(paths: Sequence[Path], distil: bool = False) -> tuple[list[TaskGuess], list[str]]:
+    """Group files into tasks, such as tickets.csv with tickets_dev.csv; return also why any was left out.
+
+    Where a student is distilled, files with the texts of a task and no labels are for its teachers to label.
+    """
+    if not paths:
+        raise UserError("name the files to look at, for instance: understill init tickets.csv tickets_dev.csv")
+    groups = _groups(paths)
+    whole = [group for group in groups if not group.missing()]
+    left_out = []
+    for group in groups:
+        if group in whole:
+            continue
+        homes = [home for home in whole if _has(group.all, [column.name for column in home.texts])]
+        if homes and distil:
+            for home in homes:
+                home.files.setdefault("unlabelled", []).extend(group.all)
+        else:
+            left_out.append(group.missing() + ("; with --distil, teachers can label its texts" if homes else ""))
+    if not whole:
+        raise UserError("; ".join(left_out) + " → a task needs a column of text and one of labels or scores")
+    guesses: list[TaskGuess] = []
+    for group in whole:
+        guesses += _guess(group, [guess.name for guess in guesses])
+    return guesses, left_out
+
+
+def _has(sketches: Sequence[FileSketch], columns: Sequence[str]) -> bool:
+    return all(set(columns) <= set(sketch.names) for sketch in sketches)
+
+
+def _groups(paths: Sequence[Path]) -> list[_Group]:
+    groups: dict[tuple[Path, str], _Group] = {}
+    for path in paths:
+        base, role = _base_and_role(data_file(path))
+        group = groups.setdefault((path.parent, base), _Group(base or path.parent.resolve().name))
+        group.files.setdefault(role, []).append(inspect_file(path))
+    for group in groups.values():
+        if "train" not in group.files:
+            group.files["train"] = group.files.pop("dev" if "dev" in group.files else "test")
+            group.doubts.append("no training file was given, so this one is used as such")
+    return list(groups.values())
+
+
+def _base_and_role(file: File) -> tuple[str, str]:
+    """Split a file's name into what it is about and which split it holds."""
+    name = file.path.name
+    for suffix in file.path.suffixes[-2 if file.codec else -1 :]:
+        name = name.removesuffix(suffix) if name.endswith(suffix) else name.replace(suffix, "")
+    match = SPLIT_NAME.fullmatch(name)
+    if not match:
+        return name, "train"
+    return match["base"], ROLES.get(match["word"].lower(), "dev")
+
+
+def _name(text: str, taken: Sequence[str], other: str = "task") -> str:
+    """Make a task name out of a file's or a column's, unlike those that are taken."""
+    name, spare = (re.sub(r"[^A-Za-z0-9_-]+", "_", each).strip("_-") for each in (text, other))
+    name = name or spare or "task"
+    return next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2))) if n not in taken)
+
+
+def _guess(group: _Group, taken: Sequence[str]) -> list[TaskGuess]:
+    """Guess the tasks of a group of files, one for each column of labels or scores."""
+    sketch, texts, golds = group.sketch, group.texts, group.golds
+    encoding, separator = _one_encoding(group), _one_separator(group)
+    columns = tuple(column.name for column in texts)
+    guesses: list[TaskGuess] = []
+    for gold in golds:
+        given = [*taken, *(guess.name for guess in guesses)]
+        name = _name(group.base, given) if len(golds) == 1 else _name(gold.name, given, group.base)
+        files, unused = _files(group, [*columns, gold.name])
+        kind, why = _task_kind(sketch, texts, gold)
+        notes = [*group.doubts, *why, *unused]
+        if len(sketch.of_kind("text")) > 2:
+            notes.append("several columns look like text; the longest was taken")
+        if gold is not golds[0]:
+            what = f"a further column of {sketch.path.name} looks like {gold.kind}s"
+            notes.append(f"{what}, so it is a task too; delete this task if it is not wanted")
+        guesses.append(TaskGuess(name, files, sketch, columns, gold, kind, tuple(notes), encoding, separator))
+    return guesses
+
+
+def _task_kind(sketch: FileSketch, texts: Sequence[ColumnSketch], gold: ColumnSketch) -> tuple[Kind, list[str]]:
+    """Guess the kind of a task, with what should be looked over about it."""
+    if len(texts) == 2 and 2 * texts[0].distinct <= sketch.rows and wrong_and_right(gold.examples) is not None:
+        return "ranking", ["the same first text comes with several second ones, wrong and right, so these are ranked"]
+    pair = "two columns look like text, so the task is about pairs; keep one if the other is something else"
+    return "regression" if gold.kind == "score" else "classification", [pair] if len(texts) == 2 else []
+
+
+def _files(group: _Group, columns: Sequence[str]) -> tuple[dict[str, list[Path]], list[str]]:
+    """Return the files that have a task's columns, by role, and what is said of the others."""
+    files, unused = {}, []
+    for role, sketches in group.files.items():
+        needed = columns if role in ("train", "dev") else columns[:-1]
+        if role == "train" or _has(sketches, needed):
+            files[role] = [sketch.path for sketch in sketches]
+            continue
+        absent = [(sketch, name) for sketch in sketches for name in needed if name not in sketch.names]
+        unused.append(f'{absent[0][0].path.name} has no column "{absent[0][1]}", so it is not used here')
+    return files, unused
+
+
+def _one_encoding(group: _Group) -> str | None:
+    """Return the encoding that all files of a group need to be read by, if any."""
+    named = {sketch.encoding: sketch for sketch in group.all if sketch.encoding}
+    if not named:
+        return None
+    one, *others = named.values()
+    # What is plain ASCII, or begins with a mark, can be read whatever the task says.
+    others += [sketch for sketch in group.all if sketch.file.encoding == "utf-8" and not sketch.ascii]
+    if others:
+        what = f"{one.path} looks like {one.encoding}, and {others[0].path} like {others[0].file.encoding}"
+        raise UserError(f"{what}; a task has one encoding → save both as UTF-8")
+    return one.encoding
+
+
+def _one_separator(group: _Group) -> str | None:
+    """Return the separator of a group's files where it is not the usual one; None where they differ."""
+    separators = {(sketch.file.separator, OWN[sketch.file.format]) for sketch in group.all if sketch.file.separator}
+    if len({sign for sign, _ in separators}) != 1:
+        return None
+    ((sign, own), *_) = separators
+    return sign if sign != own else None

@@ -80,6 +80,8 @@ def refuse_others(folder: Path, tasks: Sequence[Task]) -> None:
             why[task.name] = "ranks candidates"
         elif manifest.heads.san_of(task):
             why[task.name] = "has a SAN head"
+        elif manifest.heads.siamese(task):
+            why[task.name] = "reads its texts apart"
     if why:
         said = "; ".join(f"{name} {reason}" for name, reason in why.items())
         rest = " ".join(f"--task {task.name}" for task in tasks if task.name not in why)

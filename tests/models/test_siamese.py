@@ -165,7 +165,7 @@ def test_it_survives_saving_and_goes_on_from_where_it_stood(tiny: Path, tmp_path
     topic = some_batch(9, (TOPIC,))
     parent = model(replace(topic, task=topic.task + 2))[:, model.columns("topic")]
     torch.testing.assert_close(child(topic), parent.flip(1))
-    with pytest.raises(UserError, match="task topic: heads.pairs or heads.san is not as the model was trained with"):
+    with pytest.raises(UserError, match=r"task topic: heads.pairs or heads.san is not as the model was trained with"):
         continued(loaded, [TOPIC], HeadsSpec())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -51,7 +51,12 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def save_kind(
-    folder: Path, network: str, tasks: tuple[Task, ...] = TASKS, own: dict[str, Any] | None = None, **settings: Any
+    folder: Path,
+    network: str,
+    tasks: tuple[Task, ...] = TASKS,
+    own: dict[str, Any] | None = None,
+    pooling: Literal["default", "mean"] = "default",
+    **settings: Any,
 ) -> Path:
     """Write a model folder with such a network and these tasks; `own` is what is different about some heads."""
     torch.manual_seed(0)
@@ -64,7 +69,7 @@ def save_kind(
     else:
         tiny = save_tiny(folder.with_name(f"{folder.name}-encoder"), network)
         tokenizer = load_tokenizer(str(tiny))
-        model = new_model(EncoderSpec(name=str(tiny), max_length=32), heads, tasks, seed=0)
+        model = new_model(EncoderSpec(name=str(tiny), max_length=32, pooling=pooling), heads, tasks, seed=0)
     liven(model)
     save_model(folder, model, tokenizer, lengths, "{}\n", {})
     return folder

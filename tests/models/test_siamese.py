@@ -26,7 +26,7 @@ from understill.loading import load
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, continued, new_model
-from understill.models.siamese import Siamese
+from understill.models.siamese import Siamese, compared
 from understill.recipe import Recipe
 from understill.schema import EncoderSpec, HeadsSpec, Training
 from understill.tasks import Task
@@ -167,6 +167,22 @@ def test_it_survives_saving_and_goes_on_from_where_it_stood(tiny: Path, tmp_path
     torch.testing.assert_close(child(topic), parent.flip(1))
     with pytest.raises(UserError, match=r"task topic: heads.pairs or heads.san is not as the model was trained with"):
         continued(loaded, [TOPIC], HeadsSpec())
+
+
+def test_a_fresh_head_orders_pairs_by_their_cosine_after_a_few_steps(tiny: Path) -> None:
+    model = new_model(EncoderSpec(name=str(tiny), max_length=32), SIAMESE, (ALIKE,), seed=0)
+    torch.manual_seed(0)
+    u, v = torch.randn(2, 200, 32)
+    v[:100] += u[:100]
+    cosine = functional.cosine_similarity(u, v)
+    head = model.heads.tasks[0]
+    assert isinstance(head, Siamese) and not head.out.weight.any(), "no noise to begin with"
+    optimizer, features = torch.optim.AdamW(head.parameters(), lr=1e-4), compared(u, v)
+    for _ in range(20):
+        optimizer.zero_grad()
+        functional.binary_cross_entropy_with_logits(head.out(features)[:, 0], (cosine > 0.4).float()).backward()
+        optimizer.step()
+    assert np.corrcoef(head.out(features)[:, 0].detach(), cosine)[0, 1] > 0.9
 
 
 def test_it_is_trained_by_the_plain_loop(tiny: Path) -> None:

@@ -60,7 +60,7 @@ class Heads(nn.Module):
         for number, task in enumerate(tasks):
             small = 0.02 if spread is None else spread
             if siamese and siamese[number]:
-                self.tasks.append(Siamese(width, task.outputs, small))
+                self.tasks.append(Siamese(width, task.outputs))
             elif sans and (san := sans[number]):
                 self.tasks.append(San(width, task.outputs, **san.model_dump(), spread=small))
             else:

@@ -31,12 +31,16 @@ def compared(one: Tensor, two: Tensor) -> Tensor:
 
 
 class Siamese(nn.Module):
-    """A pair task's head: a linear layer over what is known of two texts that were read apart."""
+    """A pair task's head: a linear layer over what is known of two texts that were read apart.
 
-    def __init__(self, width: int, outputs: int, spread: float) -> None:
+    Its first weights are 0. Random ones on some thousand features would be noise that drowns the cosine for as long as
+    a small learning rate needs to unlearn it.
+    """
+
+    def __init__(self, width: int, outputs: int) -> None:
         super().__init__()
         self.out = nn.Linear(PARTS * width + 1, outputs)
-        nn.init.normal_(self.out.weight, std=spread)
+        nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -42,24 +42,34 @@ SECOND = ["nobody listens", "far too long", "My account is locked", "", "bad", "
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", {}),
     "san": ("bert", {"pairs": "san", "regression": "raw"}),
+    "siamese": ("bert", {"pairs": "siamese"}),
+    "siamese-and-cross": ("roberta", {"pairs": "siamese", "own": {"follows": {"kind": "linear"}}}),
     "roberta": ("roberta", {"regression": "unit"}),
     "bilstm": ("bilstm", {}),
     "static": ("static", {}),
 }
 
 
-def save_kind(folder: Path, network: str, tasks: tuple[Task, ...] = TASKS, **heads: Any) -> Path:
-    """Write a model folder with such a network and these tasks."""
+def save_kind(
+    folder: Path,
+    network: str,
+    tasks: tuple[Task, ...] = TASKS,
+    own: dict[str, Any] | None = None,
+    pooling: Literal["default", "mean"] = "default",
+    **settings: Any,
+) -> Path:
+    """Write a model folder with such a network and these tasks; `own` is what is different about some heads."""
     torch.manual_seed(0)
+    heads = HeadsSpec(**settings, tasks=own or {})
     lengths = {task.name: LENGTHS.get(task.name, 32) for task in tasks}
     if network in ("bilstm", "static"):
         tokenizer = word_tokenizer([WORDS], 100)
         config = WordsConfig(network, vocab_size=len(tokenizer), size=6, hidden=5, dense=7)
-        model = MultiTaskModel(WordEncoder(config), tasks, HeadsSpec(**heads))
+        model = MultiTaskModel(WordEncoder(config), tasks, heads)
     else:
         tiny = save_tiny(folder.with_name(f"{folder.name}-encoder"), network)
         tokenizer = load_tokenizer(str(tiny))
-        model = new_model(EncoderSpec(name=str(tiny), max_length=32), HeadsSpec(**heads), tasks, seed=0)
+        model = new_model(EncoderSpec(name=str(tiny), max_length=32, pooling=pooling), heads, tasks, seed=0)
     liven(model)
     save_model(folder, model, tokenizer, lengths, "{}\n", {})
     return folder

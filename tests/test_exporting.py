@@ -258,6 +258,36 @@ def test_one_classifier_lies_straight_in_its_folder(run_folder: tuple[Path, Reci
     assert beside.folder == run / "export" / "huggingface" / "follows"
 
 
+def test_tasks_that_cannot_leave_stay_behind_and_are_named(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said, _ = ask(["export", str(run_folder[0]), "--to", "huggingface", "--out", str(tmp_path / "out")], capsys)
+    assert code == 0 and sorted(path.name for path in (tmp_path / "out").iterdir()) == ["follows", "mood", "similar"]
+    assert "not exported: answer ranks candidates → --to onnx takes every task" in said
+
+
+def test_a_run_with_mean_pooling_leaves_for_sentence_transformers(
+    make_tiny: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    recipe = make_tiny(encoder={"pooling": "mean"})
+    run = pipeline.run(recipe).folder
+    made = pipeline.export(run, recipe, "huggingface", out=tmp_path / "out")
+    assert {part.name for part in made.parts} == {"mood", "follows", "similar"} and not made.left
+    assert len(made.parity) == 3 and all(each.worst <= 1e-4 for each in made.parity)
+    cards = {part.name: (part / "README.md").read_text(encoding="utf-8") for part in made.parts}
+    assert "library_name: sentence-transformers" in cards["mood"]
+    assert "for mood, as a sentence-transformers folder." in cards["mood"]
+    assert 'model.encode(["…"])' in cards["mood"] and "from transformers import pipeline" not in cards["mood"]
+    assert 'model.predict([("…", "…")])' in cards["follows"] and "needs sentence-transformers 6" in cards["follows"]
+    assert "The vector that it gives is the score." in cards["similar"] and "sigmoid" not in cards["similar"]
+    assert ", by understill: one text takes" in cards["mood"]
+    for name in ("mood", "similar"):
+        pairs = TEXTS[::-1] if name == "similar" else None
+        one, other = (load(each).predict(TEXTS, pairs, [name])[name] for each in (tmp_path / "out" / name, run))
+        assert [each.label for each in one] == [each.label for each in other]
+        assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-4)
+
+
 def test_the_speed_on_a_card_is_that_of_what_it_tells_to_use(run_folder: tuple[Path, Recipe], tmp_path: Path) -> None:
     import torch
 
@@ -364,7 +394,7 @@ def test_data_that_is_not_there_says_where_to_export_from(
     [
         (["--to", "onnx", "--out", "{run}"], "is there already"),
         (["--to", "onnx", "--task", "moood"], "did you mean"),
-        (["--to", "huggingface"], "answer ranks candidates"),
+        (["--to", "huggingface", "--task", "answer"], "answer ranks candidates"),
         (["--to", "onxn"], "write huggingface, onnx or int8"),
     ],
 )
@@ -384,7 +414,10 @@ def test_a_mistake_is_told_before_anything_heavy_is_imported(
     [
         (["--to", "onxn"], '--to "onxn": write huggingface, onnx or int8'),
         (["--to", "onnx", "--task", "moood"], 'no task "moood"; did you mean "mood"?'),
-        (["--to", "huggingface"], "answer ranks candidates) → leave out what is not: --task mood"),
+        (
+            ["--to", "huggingface", "--task", "mood", "--task", "answer"],
+            "answer ranks candidates) → leave out what is not: --task mood",
+        ),
         (["--to", "onnx", "--recipe", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )

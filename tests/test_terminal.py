@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from understill.data.taskdata import TaskData
 from understill.estimate import Estimate
 from understill.events import Augmenting, Chosen, Examined, Reading, Scored, Teaching, Tokenising, Waiting
 from understill.models.assets import AssetStatus
-from understill.pipeline import ModelPlan, Plan, Run, Study, TrainedModel
+from understill.pipeline import ModelPlan, Plan, Run, Study, TrainedModel, make_study
 from understill.pipeline.plan import Start
-from understill.recipe import make_recipe
+from understill.recipe import Recipe, make_recipe
 from understill.runtime.answers import Answer
 from understill.tasks import GLUE, Task
 from understill.train.fit import Evaluated, Fitted, Report
@@ -226,6 +227,25 @@ def test_a_plan_says_what_would_run_and_how_long(shown: io.StringIO, tmp_path: P
     assert shown.getvalue().endswith("recipe and data are fine; training would take about 2 min 05 s here\n")
     terminal.show_plan(study, {})
     assert shown.getvalue().endswith("nothing is left to train\n")
+
+
+def test_a_checked_recipe_says_what_its_model_can_be_exported_to(
+    make_tiny: Callable[..., Recipe], shown: io.StringIO
+) -> None:
+    plain = "export --to onnx: all tasks\nexport --to int8: all tasks\n"
+    for changes, said in (
+        ({}, "mood, follows, similar, for transformers.pipeline()"),
+        ({"encoder": {"pooling": "mean"}}, "mood, follows, similar, for sentence-transformers"),
+        (
+            {"heads": {"pairs": "siamese"}},
+            "mood, for transformers.pipeline(); not follows, which reads its texts apart, "
+            "nor similar, which reads its texts apart",
+        ),
+        ({"encoder": {"name": "static"}}, "no task, since it has no classifier for a network over words"),
+    ):
+        shown.truncate(0)
+        terminal.show_plan(make_study(make_tiny(**changes)), {})
+        assert f"export --to huggingface: {said}\n{plain}" in shown.getvalue()
 
 
 def test_counts_say_what_is_complete(shown: io.StringIO) -> None:

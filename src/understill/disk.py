@@ -28,8 +28,8 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure a folder and the files in it have reached the disk."""
-    for path in folder.iterdir():
+    """Make sure a folder and all that lies below it have reached the disk."""
+    for path in folder.rglob("*"):
         sync(path)
     sync(folder)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from understill.estimate import Estimate
     from understill.evaluate.stream import Predicted
     from understill.models.assets import AssetStatus
-    from understill.pipeline import Compared, Comparison, Exported, Kept, Run, Study, Submission, Waste
+    from understill.pipeline import Compared, Comparison, Exported, Kept, Plan, Run, Study, Submission, Waste
     from understill.runtime.answers import Answer
     from understill.tasks import Task
 
@@ -316,6 +316,10 @@ def show_export(made: Exported) -> None:
     out.print(table)
     for part in made.parts:
         say(f"wrote {part}")
+    if made.left:
+        from understill.ship.forms import in_words
+
+        say(f"not exported: {in_words(made.left)} → --to onnx takes every task")
     second = ' --second "…"' if made.pair else ""
     say(f'ask it: understill predict {_typed(made.parts[0])} --text "…"{second}')
 
@@ -396,12 +400,30 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
         missing = [wanted for wanted in study.models if not wanted.model.done]
         say(f"nothing was run; {len(missing)} of {len(study.models)} models are to be trained")
         return
+    _show_exports(study.plan)
     total = sum(each.seconds for each in times.values())
     say(
         f"recipe and data are fine; training would take about {duration(total)} here"
         if times
         else "nothing is left to train"
     )
+
+
+def _show_exports(plan: Plan) -> None:
+    """Show what the models that a run is made for can be exported to."""
+    main = [each for each in plan.models if each.name in ("student", "multi")]
+    main = main or [each for each in plan.models if each.role in ("student", "model")]
+    if not main:
+        return
+    from understill.models.shape import WORDS
+    from understill.ship.forms import allowed, kind_at
+
+    start, settings = main[0].start, main[0].settings
+    while start.model:
+        start = start.model.start
+    kind, tasks = WORDS if start.words else kind_at(start.place), [task for each in main for task in each.tasks]
+    for form, what in allowed(kind, settings.encoder.pooling, settings.heads, tasks).items():
+        say(f"export --to {form}: {what}")
 
 
 def _counted(study: Study) -> str:

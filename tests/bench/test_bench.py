@@ -50,6 +50,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
+def test_a_folder_that_pipeline_cannot_ask_is_asked_by_us(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    folder = load_model(save_kind(tmp_path / "model", "bert", (MOOD,), pooling="mean"))
+    write_classifier(folder, MOOD, tmp_path / "plain")
+    ((subject,), _) = open_subjects([tmp_path / "plain"])
+    assert subject.form == "torch" and subject.weights.is_file()
+    subject.ask(["good"])
+    subject.tokenise(["good"])
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns that take no time."""

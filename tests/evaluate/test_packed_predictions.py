@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import TASKS, TOPIC, liven, some_model, some_tokens
+from understill.data.batch import EVERY
 from understill.data.packed import room
 from understill.evaluate import predict as module
 from understill.evaluate.predict import _packed, predict_all
@@ -39,7 +40,7 @@ def test_packed_rows_have_the_logits_of_padded_ones_in_the_rows_order(
 @given(rows=st.integers(0, 60), budget=st.integers(1, 200))
 def test_every_row_comes_once_and_batches_are_as_full_as_the_budget_allows(rows: int, budget: int) -> None:
     tokens = some_tokens(TOPIC, rows)
-    pieces = list(_packed(tokens, 8, CPU, budget))
+    pieces = list(_packed(tokens, EVERY, 8, CPU, budget))
     assert sorted(row for own, _ in pieces for row in own.tolist()) == list(range(rows))
     lengths = [tokens.lengths[own.numpy()] for own, _ in pieces]
     assert all(one.sum() + two[0] > budget for one, two in pairwise(lengths)), "a next row would have had room"

@@ -137,6 +137,11 @@ def test_a_broken_classifier_is_one_sentence(tmp_path: Path) -> None:
         ("bilstm", PLAIN, r"network over words → write --to onnx"),
         ("static", PLAIN, r"network over words → write --to onnx"),
         ("san", (MOOD, FOLLOWS), r"follows has a SAN head\) → leave out what is not: --task mood; or write --to onnx"),
+        (
+            "siamese",
+            (MOOD, ALIKE),
+            r"alike reads its texts apart\) → leave out what is not: --task mood; or write --to",
+        ),
         ("bert", (BEST,), r"best ranks candidates\) → write --to onnx"),
     ],
 )

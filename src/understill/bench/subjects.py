@@ -64,6 +64,10 @@ def _subject(path: Path, model: Answerer, task: Task) -> Subject:
     from understill.ship.huggingface import ClassifierModel, Pipeline
 
     assert isinstance(model, ClassifierModel)
+    if model.pooled:  # which pipeline() does not know
+        read, most = model.encode, model.max_lengths[task.name]
+        weights = model.source / WEIGHTS
+        return Subject(path, "torch", weights, partial(_ask, model, task), lambda texts: read(list(texts), most))
     pipeline = Pipeline(model.source)
     return Subject(path, PIPELINE, model.source / WEIGHTS, pipeline.ask, pipeline.tokenise)
 

@@ -83,7 +83,7 @@ def export(
         str,
         typer.Option(
             metavar="FORM",
-            help="huggingface: a plain classifier per task; onnx: one graph of all tasks; int8: the same, rounded.",
+            help="huggingface: a folder per task; onnx: one graph of all tasks; int8: the same, rounded.",
             show_default=False,
         ),
     ],

@@ -20,6 +20,8 @@ from understill.schema import Sampling
 
 #: The lengths rows are padded to. A few fixed ones, so that a step can be compiled or captured once for each.
 PADDED = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
+#: In a task's place: rows that all tasks are asked about.
+EVERY = -1
 #: Units per block of passes; small tasks draw the permutations of many passes at once.
 _BLOCK = 1 << 16
 #: What a random stream is for; each purpose has its own.
@@ -33,7 +35,7 @@ class Batch:
     ids: Tensor  # int64 [n, L], padded
     lengths: Tensor  # int64 [n]
     second: Tensor  # int64 [n], first token of the second text; the length where there is none
-    task: Tensor  # int64 [n], index of the row's task
+    task: Tensor  # int64 [n], index of the row's task, or EVERY
     gold: Tensor  # float32 [n], class index or score; NaN where there is none
     weight: Tensor  # float32 [n], weight of the row's loss
     row: Tensor  # int64 [n], row number within the task's data

@@ -20,7 +20,7 @@ from scipy import stats
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from understill.data.batch import in_order
+from understill.data.batch import EVERY, in_order
 from understill.data.tokens import TextEncoder, Tokens
 from understill.errors import UserError
 from understill.evaluate.clock import Latency, Text, latency_of, seconds_of
@@ -214,7 +214,7 @@ def flops(candidate: Candidate, texts: Sequence[Text]) -> float:
         torch.backends.cudnn.flags(enabled=False),
         FlopCounterMode(display=False) as counter,
     ):
-        for piece in in_order(tokens, 0, 1, sizes=range(1, candidate.max_length + 1)):
+        for piece in in_order(tokens, EVERY, 1, sizes=range(1, candidate.max_length + 1)):
             model(piece.to(device))
     return float(counter.get_total_flops()) / len(texts)
 

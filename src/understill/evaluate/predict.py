@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from understill.data.batch import Batch, Stream, in_order, sizes_on
+from understill.data.batch import EVERY, Batch, Stream, in_order, sizes_on
 from understill.data.packed import Packed, Resident, room
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens
@@ -49,6 +49,9 @@ class Network(Protocol):
     def columns(self, task: str) -> slice:
         """Return where a task's outputs stand."""
 
+    def number(self, task: str) -> int:
+        """Return the place of a task among all."""
+
     @property
     def light(self) -> bool:
         """Whether a token costs next to nothing, so that the many tokens are what takes time."""
@@ -78,9 +81,10 @@ def predict_all(
     low = not exact and device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     packed = len(tokens) >= MANY if model.light else low
     pieces = _packed if packed and model.packs_on(device) else _padded
+    number = model.number(tasks[0].head) if len(tasks) == 1 else EVERY
     logits = torch.empty(len(tokens), max((span.stop for span in columns.values()), default=0), device=device)
     with torch.autocast("cuda", torch.bfloat16) if low else nullcontext():
-        for rows, piece in pieces(tokens, batch, device, BUDGET * LIGHT if model.light else BUDGET):
+        for rows, piece in pieces(tokens, number, batch, device, BUDGET * LIGHT if model.light else BUDGET):
             logits[rows] = model(piece)[:, : logits.shape[1]].float()
             if progress:
                 progress(len(piece))
@@ -93,19 +97,20 @@ def predict_all(
     return out
 
 
-def _padded(tokens: Tokens, batch: int, device: torch.device, budget: int) -> Iterator[tuple[Tensor, Batch]]:
+def _padded(tokens: Tokens, task: int, batch: int, device: torch.device, budget: int) -> Iterator[tuple[Tensor, Batch]]:
     """Give all rows in padded batches."""
     if device.type == "cuda" and len(tokens):
         batch = max(batch, budget // int(tokens.lengths.max()))
-    # Which task's number the rows carry only matters for dropout, which is off.
-    for piece in in_order(tokens, 0, batch, sizes=sizes_on(device.type, tokens.max_length)):
+    for piece in in_order(tokens, task, batch, sizes=sizes_on(device.type, tokens.max_length)):
         moved = piece.to(device)
         yield moved.row, moved
 
 
-def _packed(tokens: Tokens, batch: int, device: torch.device, budget: int) -> Iterator[tuple[Tensor, Packed]]:
+def _packed(
+    tokens: Tokens, task: int, batch: int, device: torch.device, budget: int
+) -> Iterator[tuple[Tensor, Packed]]:
     """Give all rows in packed batches of so many tokens; the tokens are brought to the device once."""
-    resident = Resident([Stream(0, [tokens])], np.ones(1), tokens.pad, device)
+    resident = Resident([Stream(task, [tokens])], np.ones(1), tokens.pad, device)
     lengths = tokens.lengths
     # Rows have fewer than 65536 tokens, and numbers as small as that are sorted several times as fast.
     order = np.argsort((lengths.max(initial=0) - lengths).astype(np.uint16), kind="stable")

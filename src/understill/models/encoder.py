@@ -192,7 +192,10 @@ def _snapshot(name: str) -> str:
     """Return the local folder of a hub model, fetched if need be; what is hashed is then what is loaded."""
     try:
         kinds = [f"*{suffix}" for suffix in _CONTENT]
-        return str(snapshot_download(name, allow_patterns=kinds, ignore_patterns=["*/*"]))
+        folder = snapshot_download(name, allow_patterns=kinds, ignore_patterns=["*/*"])
+        # The one file of a folder below that is read: how a sentence encoder pools.
+        snapshot_download(name, revision=Path(folder).name, allow_patterns=["*_Pooling/config.json"])
+        return str(folder)
     except (OSError, ValueError) as error:
         first = "there is no such folder, and the Hugging Face hub has no such model or cannot be reached"
         raise UserError(f"encoder {name} cannot be loaded: {first}{_known_names()}") from error

@@ -11,6 +11,7 @@ from torch.nn import functional
 from understill.models.encoder import TokenStates
 from understill.models.san import San
 from understill.models.shape import HeadShape
+from understill.models.siamese import Siamese
 from understill.schema import SanSpec
 from understill.tasks import Task
 
@@ -50,41 +51,53 @@ class Heads(nn.Module):
         rates: Sequence[float],
         spread: float | None,
         sans: Sequence[SanSpec | None] = (),
+        siamese: Sequence[bool] = (),
     ) -> None:
         super().__init__()
         self.shape = shape
         # A list, because a mapping of modules refuses names such as "type" that a user's task may well have.
-        self.tasks = nn.ModuleList(
-            San(width, task.outputs, **san.model_dump(), spread=0.02 if spread is None else spread)
-            if san
-            else Head(width * (shape.pair if task.pair else 1), task.outputs, shape, spread)
-            for task, san in zip(tasks, sans or [None] * len(tasks), strict=True)
-        )
-        self.reads_tokens = any(sans)
+        self.tasks = nn.ModuleList()
+        for number, task in enumerate(tasks):
+            small = 0.02 if spread is None else spread
+            if siamese and siamese[number]:
+                self.tasks.append(Siamese(width, task.outputs))
+            elif sans and (san := sans[number]):
+                self.tasks.append(San(width, task.outputs, **san.model_dump(), spread=small))
+            else:
+                self.tasks.append(Head(width * (shape.pair if task.pair else 1), task.outputs, shape, spread))
+        self.reads_tokens, self.compares = any(sans), any(siamese)
         self.register_buffer("rates", torch.tensor(rates, dtype=torch.float32), persistent=False)
 
     def forward(
-        self, pooled: Tensor, task: Tensor, tokens: TokenStates | None = None, only: int | None = None
+        self,
+        pooled: Tensor,
+        task: Tensor,
+        tokens: TokenStates | None = None,
+        only: int | None = None,
+        pairs: Tensor | None = None,
     ) -> Tensor:
         """Return every head's outputs side by side, [n, columns]; the objective reads each row's own.
 
         Where all rows belong to one task, `only` is its number: then heads that read tokens are not asked in vain, and
-        their outputs are 0.
+        their outputs are 0. Siamese heads read `pairs`, texts compared.
         """
         rate = self.rates[task]
         plain = [head for head in self.tasks if isinstance(head, Head)]
         outputs = self._plain(plain, pooled, rate) if plain else pooled[:, :0]
-        if not self.reads_tokens:
+        if not self.reads_tokens and not self.compares:
             return outputs
-        assert tokens is not None
-        blocks = iter(outputs.split([head.out.out_features for head in plain], dim=1))
-        return torch.cat(
-            [
-                next(blocks) if isinstance(head, Head) else self._san(head, number, tokens, rate, only).to(pooled.dtype)
-                for number, head in enumerate(self.tasks)
-            ],
-            dim=1,
-        )
+        blocks = list(outputs.split([head.out.out_features for head in plain], dim=1))
+        features = self._dropout(pairs, rate) if pairs is not None else pooled
+        columns: list[Tensor] = []
+        for number, head in enumerate(self.tasks):
+            if isinstance(head, Head):
+                columns.append(blocks.pop(0))
+            elif isinstance(head, Siamese):
+                columns.append(head.out(features))
+            else:
+                assert tokens is not None
+                columns.append(self._san(head, number, tokens, rate, only).to(pooled.dtype))
+        return torch.cat(columns, dim=1)
 
     def _plain(self, heads: Sequence[Head], pooled: Tensor, rate: Tensor) -> Tensor:
         """Return the outputs of the heads that read one vector per row."""

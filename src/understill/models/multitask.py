@@ -13,6 +13,7 @@ from understill.data.packed import Packed
 from understill.errors import UserError
 from understill.models.encoder import Encoder, TokenStates, build_encoder, dropout_changes, load_encoder
 from understill.models.heads import Heads
+from understill.models.siamese import Asked, read_rows
 from understill.models.words import WordEncoder, refuse_san
 from understill.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
@@ -21,6 +22,8 @@ from understill.tasks import Task
 class MultiTaskModel(nn.Module):
     """An encoder and one head per task; the outputs of all heads stand side by side."""
 
+    siamese: Tensor
+
     def __init__(self, encoder: Encoder | WordEncoder, tasks: Sequence[Task], spec: HeadsSpec) -> None:
         super().__init__()
         self.tasks = tuple(tasks)
@@ -28,28 +31,37 @@ class MultiTaskModel(nn.Module):
         self.encoder = encoder
         rates = [spec.dropout_of(task.name) for task in tasks]
         sans = [spec.san_of(task) for task in tasks]
+        siamese = [spec.siamese(task) for task in tasks]
         spread: float | None = getattr(encoder.config, "initializer_range", 0.02)
         if isinstance(encoder, WordEncoder):
             encoder.pairs = any(task.pair for task in tasks)
             spread = None
             refuse_san(sans)
-        self.heads = Heads(encoder.width, tasks, encoder.shape, rates, spread, sans)
+            siamese = []  # it reads all texts apart
+        self.heads = Heads(encoder.width, tasks, encoder.shape, rates, spread, sans, siamese)
+        self.register_buffer("siamese", torch.tensor(siamese, dtype=torch.bool), persistent=False)
 
     def forward(self, batch: Batch | Packed, only: int | None = None) -> Tensor:
         """Return the logits of every head for every row, [n, columns]; `only` is the task that all rows belong to."""
-        vectors, tokens = self.encode(batch)
+        vectors, tokens, pairs = self.encode(batch)
         if self.training:
-            return self.heads(vectors, batch.task, tokens, only)  # type: ignore[no-any-return]
+            return self.heads(vectors, batch.task, tokens, only, pairs)  # type: ignore[no-any-return]
         # Answers are kept and compared, so heads give them in full precision, whatever the encoder computes in.
         kind = next(self.heads.parameters()).dtype
         with torch.autocast(vectors.device.type, enabled=False):
-            return self.heads(vectors.to(kind), batch.task, tokens and tokens.to(kind), only)  # type: ignore[no-any-return]
+            pairs = None if pairs is None else pairs.to(kind)
+            return self.heads(vectors.to(kind), batch.task, tokens and tokens.to(kind), only, pairs)  # type: ignore[no-any-return]
 
-    def encode(self, batch: Batch | Packed) -> tuple[Tensor, TokenStates | None]:
-        """Return what the heads read: one vector per row, and the states of the tokens where a head wants them."""
+    def encode(self, batch: Batch | Packed) -> tuple[Tensor, TokenStates | None, Tensor | None]:
+        """Return what the heads read: one vector per row and, where a head wants them, tokens' states and pairs."""
+        if self.heads.compares:
+            asked = Asked(self.siamese, any(task.pair and not self.spec.siamese(task) for task in self.tasks))
+            pad = self.encoder.config.pad_token_id or 0
+            vectors, pairs = read_rows(self.encoder, batch, asked, pad)
+            return vectors, None, pairs
         if isinstance(self.encoder, WordEncoder) or not self.heads.reads_tokens:
-            return self.encoder(batch), None
-        return self.encoder.read(batch)
+            return self.encoder(batch), None, None
+        return *self.encoder.read(batch), None
 
     def packs_on(self, device: torch.device) -> bool:
         """Tell whether it reads packed rows on a device."""
@@ -68,6 +80,10 @@ class MultiTaskModel(nn.Module):
                 return slice(start, start + each.outputs)
             start += each.outputs
         raise KeyError(task)
+
+    def number(self, task: str) -> int:
+        """Return the place of a task among all."""
+        return [each.name for each in self.tasks].index(task)
 
 
 def new_model(
@@ -114,7 +130,8 @@ def _place(parent: MultiTaskModel, task: Task, heads: HeadsSpec) -> int:
     same = (known.kind, sorted(known.labels), known.range) == (task.kind, sorted(task.labels), task.range)
     if turned or not same:
         raise UserError(f"task {task.name} has other labels or another range than the model was trained with")
-    if parent.spec.san_of(known) != heads.san_of(task):
+    kinds = [(spec.san_of(each), spec.siamese(each)) for spec, each in ((parent.spec, known), (heads, task))]
+    if kinds[0] != kinds[1]:
         raise UserError(f"task {task.name}: heads.pairs or heads.san is not as the model was trained with")
     if task.kind == "regression" and heads.regression != parent.spec.regression:
         raise UserError(

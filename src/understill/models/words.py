@@ -22,6 +22,7 @@ from understill.errors import UserError
 from understill.models.bilstm import BiLstm
 from understill.models.dropout import Dropout
 from understill.models.shape import WORDS, HeadShape
+from understill.models.siamese import PARTS, combined
 from understill.models.static import Mean
 from understill.schema import NETWORKS, SanSpec
 
@@ -29,8 +30,6 @@ from understill.schema import NETWORKS, SanSpec
 VECTORS = "vectors.safetensors"
 #: Random vectors lie between minus this and this, where no others say how long vectors are.
 _SPREAD = 0.25
-#: A pair is both vectors, their product and the size of their difference.
-_PARTS = 4
 
 
 class WordsConfig(PreTrainedConfig):
@@ -117,7 +116,7 @@ class WordEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.network = WordNetwork(config)
-        self.shape = HeadShape(pooler=False, activation="relu", dense=config.dense, pair=_PARTS)
+        self.shape = HeadShape(pooler=False, activation="relu", dense=config.dense, pair=PARTS)
         self.pairs = True  # whether there may be second texts
 
     def packs_on(self, device: torch.device) -> bool:
@@ -134,8 +133,7 @@ class WordEncoder(nn.Module):
         texts = self._packed(batch) if isinstance(batch, Packed) else self._padded(batch)
         if not self.pairs:
             return texts
-        one, two = texts
-        return torch.cat([one, two, one * two, (one - two).abs()], dim=1)
+        return combined(*texts)
 
     def _padded(self, batch: Batch) -> Tensor:
         """Return the vectors of all rows' texts, [n, width], or of first and second ones, [2, n, width]."""

@@ -130,6 +130,7 @@ class Drafts:
             "max_length": max_length(self.recipe, settings, key),
             "dropout": settings.heads.dropout_of(key),
             "san": san.model_dump(mode="json") if (san := settings.heads.san_of(loaded.task)) else None,
+            **({"siamese": True} if settings.heads.siamese(loaded.task) else {}),
             "data": {split: loaded.splits[split].fingerprint for split in read if split in loaded.splits},
             **({"candidates": self.recipe.tasks[key].candidates} if loaded.task.kind == "ranking" else {}),
         }

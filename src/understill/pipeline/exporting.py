@@ -39,6 +39,7 @@ from understill.ship.forms import refuse_there, take_order
 from understill.ship.int8 import Rounded, refuse_loss, round_weights
 from understill.ship.onnx import write_onnx
 from understill.ship.parity import ROWS, Parity, compare, refuse_difference, refuse_no_numbers
+from understill.ship.sentences import lines_of
 from understill.tasks import Task
 
 #: How a model was made; it goes along.
@@ -58,6 +59,7 @@ class Exported:
     pair: bool  # whether all tasks of the first read two texts
     parity: tuple[Parity, ...]
     rounded: tuple[Rounded, ...]
+    left: Mapping[str, str]  # the tasks that stay behind, and why
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def export(
         shutil.rmtree(building, ignore_errors=True)
     parts = tuple(order.target / part for part in order.parts)
     pair = all(task.pair for task in next(iter(order.parts.values())))
-    return Exported(order.target, parts, pair, tuple(shipment.parity), tuple(shipment.rounded))
+    return Exported(order.target, parts, pair, tuple(shipment.parity), tuple(shipment.rounded), order.left)
 
 
 def _begin(target: Path) -> Path:
@@ -230,6 +232,11 @@ class Shipment:
         said = export.logits(*rows.first(ROWS), [task])[task.name]
         return compare(rows.place, Predictions(rows.task, before.logits[:ROWS]), said)
 
+    @property
+    def _pooled(self) -> bool:
+        """Whether a classifier cannot be asked by `pipeline()`, which knows no mean pooling."""
+        return self.predictor.folder.model.encoder.pooling == "mean"
+
     def _head(self, rows: DevSet) -> Task:
         """Return the task whose head answers a dev set."""
         return next(task for task in self.predictor.tasks if task.name == rows.task.head)
@@ -240,6 +247,8 @@ class Shipment:
         if isinstance(opened, OnnxModel):
             return f"{where} with {counted(opened.threads, 'thread')}", partial(_answer, opened, task)
         threads, how = counted(torch.get_num_threads(), "thread"), f"by pipeline() in batches of {PIPELINE_BATCH}"
+        if self._pooled:
+            return f"{where} with {threads}, by understill", partial(_answer, opened, task)
         return f"{where} with {threads}, {how}", huggingface.Pipeline(place).ask
 
     def _finish(
@@ -266,7 +275,7 @@ class Shipment:
             method=_method(self.recipe, self.name, tasks),
             scores=[found for each in sets if (found := _dev_score(each, said[each.place]))],
             parity=parity,
-            bytes=sum(path.stat().st_size for path in place.iterdir()),
+            bytes=sum(path.stat().st_size for path in place.rglob("*") if path.is_file()),
             parameters=_count(folder, tasks),
             latency=latency,
             rate=rate,
@@ -276,6 +285,7 @@ class Shipment:
             },
             unlabelled=_unlabelled(self.recipe, self.name, tasks),
             rounded=rounded,
+            program=lines_of(tasks[0]) if self.to == "huggingface" and self._pooled else (),
             score_link=huggingface.score_link(folder, tasks[0]) if self.to == "huggingface" else "",
         )
         write_bytes(place / RECIPE, folder.path.joinpath(RECIPE).read_bytes())

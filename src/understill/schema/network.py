@@ -92,7 +92,7 @@ class HeadSpec(Section):
     """What is different about one task's head."""
 
     dropout: Fraction | None = None
-    kind: Literal["linear", "san"] | None = None
+    kind: Literal["linear", "san", "siamese"] | None = None
 
 
 class HeadsSpec(Section):
@@ -100,9 +100,24 @@ class HeadsSpec(Section):
 
     dropout: Fraction = 0.1
     regression: Literal["sigmoid", "unit", "raw"] = "sigmoid"
-    pairs: Literal["linear", "san"] = "linear"  # the head of tasks that sort pairs into classes
+    pairs: Literal["linear", "san", "siamese"] = "linear"  # the head of pair tasks; SAN sorts into classes alone
     san: SanSpec = SanSpec()
     tasks: dict[str, HeadSpec] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> HeadsSpec:
+        kinds = {self.pairs, *(own.kind for own in self.tasks.values())}
+        if {"san", "siamese"} <= kinds:
+            raise faulty(("pairs", "no model has both san and siamese heads → write one of them"))
+        return self
+
+    def siamese(self, task: Task) -> bool:
+        """Tell whether a task's head compares two texts that are read apart."""
+        own = self.tasks.get(task.name)
+        if own and own.kind == "siamese" and not task.pair:
+            raise UserError(f"heads.tasks.{task.name}.kind: siamese compares two texts → write linear")
+        kind = own.kind if own and own.kind else self.pairs
+        return kind == "siamese" and task.pair
 
     def san_of(self, task: Task) -> SanSpec | None:
         """Return the settings of a task's stochastic answer network; None where its head is linear."""

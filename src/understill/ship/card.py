@@ -12,6 +12,9 @@ from understill.ship.int8 import Rounded
 from understill.ship.parity import TOLERANCE, Parity
 from understill.tasks import Task
 
+#: The first version of sentence-transformers that the cross-encoders written here were tried with.
+_PAIRS = "A cross-encoder of modules needs sentence-transformers 6. "
+
 
 @dataclass(frozen=True)
 class DevScore:
@@ -46,6 +49,7 @@ class Card:
     overlap: Mapping[str, int] = field(default_factory=dict)  # by dev set, its rows that are also in train
     unlabelled: str = ""  # what was read without labels
     rounded: Sequence[Rounded] = field(default=())
+    program: Sequence[str] = ()  # what asks the folder without understill, where that is not pipeline()
     score_link: str = ""  # how a score is made of what a classifier gives, where that is not the score itself
 
 
@@ -56,9 +60,11 @@ def as_markdown(card: Card) -> str:
 
 
 def _head(card: Card) -> str:
-    front = "library_name: transformers\npipeline_tag: text-classification\n" if card.to == "huggingface" else ""
+    library = "sentence-transformers" if card.program else "transformers"
+    front = f"library_name: {library}\npipeline_tag: text-classification\n" if card.to == "huggingface" else ""
     tags = f"---\n{front}tags: [understill, text-classification]\n---\n\n"
-    forms = {"huggingface": "a Hugging Face classifier", "onnx": "an ONNX graph", "int8": "an ONNX graph in int8"}
+    plain = "a sentence-transformers folder" if card.program else "a Hugging Face classifier"
+    forms = {"huggingface": plain, "onnx": "an ONNX graph", "int8": "an ONNX graph in int8"}
     names = ", ".join(task.name for task in card.tasks)
     return f"{tags}# {card.name}\n\n{card.network}, for {names}, as {forms[card.to]}. Exported by understill."
 
@@ -78,6 +84,9 @@ def _use(card: Card) -> str:
             f"ask({inputs}, truncation=True)",
         ]
         said = f"`understill.load` takes the folder too. {card.score_link}".rstrip()
+    if card.program:
+        what = "The vector that it gives is the score." if card.tasks[0].kind == "regression" else "It gives logits."
+        lines, said = list(card.program), f"{what} {_PAIRS if card.tasks[0].pair else ''}{said}"
     return "## Use\n\n```python\n" + "\n".join(lines) + f"\n```\n\n{said}"
 
 

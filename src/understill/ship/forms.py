@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from understill.errors import UserError, listed
 from understill.models.manifest import MANIFEST, find_model, read_facts, read_manifest
 from understill.models.shape import HEAD_SHAPES, WORDS
 from understill.runtime.answers import choose
+from understill.schema import HeadsSpec
 from understill.tasks import Task
 
 FORMS = ("huggingface", "onnx", "int8")
@@ -24,6 +26,7 @@ class Order:
     target: Path
     to: str
     tasks: tuple[Task, ...]
+    left: Mapping[str, str] = field(default_factory=dict)  # the tasks that stay behind, and why
 
     @property
     def parts(self) -> dict[Path, tuple[Task, ...]]:
@@ -40,8 +43,12 @@ def take_order(path: Path, to: str, tasks: Sequence[str] = (), out: Path | None 
     if to != "huggingface":
         need_libraries()
     source = find_model(path)
-    chosen = tuple(choose(read_manifest(source).tasks, tasks, None))
+    manifest, left = read_manifest(source), {}
+    chosen = tuple(choose(manifest.tasks, tasks, None))
     if to == "huggingface":
+        unfit = unfit_tasks(manifest.heads, chosen)
+        if not tasks and len(unfit) < len(chosen):  # nobody has asked for those by name
+            left, chosen = unfit, tuple(task for task in chosen if task.name not in unfit)
         refuse_others(source, chosen)
     if out is None and (path / MANIFEST).exists():
         raise UserError(f"{path} is a model folder, which stays as it is → say where to write with --out")
@@ -49,7 +56,7 @@ def take_order(path: Path, to: str, tasks: Sequence[str] = (), out: Path | None 
     name = chosen[0].name if to == "huggingface" and len(chosen) == 1 else ""
     target = out or path / "export" / to / name
     refuse_there(target)
-    return Order(source, target, to, chosen)
+    return Order(source, target, to, chosen, left)
 
 
 def refuse_there(target: Path) -> None:
@@ -66,22 +73,62 @@ def need_libraries() -> None:
 
 
 def refuse_others(folder: Path, tasks: Sequence[Task]) -> None:
-    """Refuse tasks that no plain Hugging Face classifier can answer as this model does."""
+    """Refuse tasks that no Hugging Face folder can answer as this model does."""
     manifest, instead = read_manifest(folder), "write --to onnx, which takes every kind of model"
-    kind = str(read_facts(folder / "config.json").get("model_type"))
+    if what := _strange(str(read_facts(folder / "config.json").get("model_type")), manifest.pooling):
+        raise UserError(f"Hugging Face has no classifier for {what} → {instead}")
+    if why := unfit_tasks(manifest.heads, tasks):
+        rest = " ".join(f"--task {task.name}" for task in tasks if task.name not in why)
+        leave = f"leave out what is not: {rest}; or " if rest else ""
+        what = "only classes and scores of linear heads are plain classifiers"
+        raise UserError(f"{what} ({in_words(why)}) → {leave}{instead}")
+
+
+def _strange(kind: str, pooling: str) -> str:
+    """Name a network that Hugging Face has no class for; nothing where it has one."""
     if kind == WORDS:
-        raise UserError(f"Hugging Face has no class for a network over words → {instead}")
-    if manifest.pooling == "mean" or kind not in HEAD_SHAPES:
-        what = "pooling: mean" if manifest.pooling == "mean" else f"a {kind} encoder"
-        raise UserError(f"Hugging Face has no such classifier for {what} → {instead}")
+        return "a network over words"
+    # With mean pooling the encoder leaves as it is, and dense layers after it.
+    return "" if kind in HEAD_SHAPES or pooling == "mean" else f"a {kind} encoder"
+
+
+def unfit_tasks(heads: HeadsSpec, tasks: Sequence[Task]) -> dict[str, str]:
+    """Return the tasks whose heads nothing but a graph can hold, each with the reason."""
     why = {}
     for task in tasks:
         if task.kind == "ranking":
             why[task.name] = "ranks candidates"
-        elif manifest.heads.san_of(task):
+        elif heads.san_of(task):
             why[task.name] = "has a SAN head"
-    if why:
-        said = "; ".join(f"{name} {reason}" for name, reason in why.items())
-        rest = " ".join(f"--task {task.name}" for task in tasks if task.name not in why)
-        leave = f"leave out what is not: {rest}; or " if rest else ""
-        raise UserError(f"only classes and scores of linear heads are plain classifiers ({said}) → {leave}{instead}")
+        elif heads.siamese(task):
+            why[task.name] = "reads its texts apart"
+    return why
+
+
+def in_words(why: Mapping[str, str]) -> str:
+    """Say why some tasks do not fit."""
+    return "; ".join(f"{name} {reason}" for name, reason in why.items())
+
+
+def allowed(kind: str, pooling: str, heads: HeadsSpec, tasks: Sequence[Task]) -> dict[str, str]:
+    """Say, form by form, what can be exported of a model of these tasks on an encoder of some kind."""
+    everything = {"onnx": "all tasks", "int8": "all tasks"}
+    if not kind:
+        return everything
+    why = unfit_tasks(heads, tasks)
+    fit = [task.name for task in tasks if task.name not in why]
+    by = "sentence-transformers" if pooling == "mean" else "transformers.pipeline()"
+    said = f"{', '.join(fit)}, for {by}" if fit else "no task"
+    if what := _strange(kind, pooling):
+        said = f"no task, since it has no classifier for {what}"
+    elif why:
+        said += f"; not {', nor '.join(f'{name}, which {reason}' for name, reason in why.items())}"
+    return {"huggingface": said, **everything}
+
+
+def kind_at(place: str) -> str:
+    """Return the architecture of an encoder; nothing where no file tells it."""
+    try:
+        return str(json.loads((Path(place) / "config.json").read_text(encoding="utf-8"))["model_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,4 +1,4 @@
-"""Hugging Face: one task as a plain sequence classifier, which `transformers.pipeline()` loads."""
+"""Hugging Face: one task as a plain sequence classifier, which `transformers.pipeline()` loads, or as sentences."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from understill.data.tokens import TextEncoder
 from understill.errors import UserError
 from understill.evaluate.clock import PIPELINE_BATCH, Text
-from understill.evaluate.predict import predict_all
+from understill.evaluate.predict import Network, predict_all
 from understill.models.encoder import load_config, load_tokenizer
 from understill.models.folder import ModelFolder
 from understill.models.heads import Head
 from understill.runtime.answers import Answerer, Predictions
 from understill.schema import HeadsSpec
+from understill.ship import sentences
 from understill.targets.checkpoint import Classifier
 from understill.tasks import Task
 
@@ -31,8 +32,8 @@ _DENSE, _OUT = ("classifier.dense", "pooler.dense", "pre_classifier"), ("classif
 
 
 def write_classifier(folder: ModelFolder, task: Task, target: Path) -> None:
-    """Write one task as a sequence classifier with its tokeniser."""
-    scores = task.kind == "regression"
+    """Write one task with its tokeniser: as a sequence classifier, or with mean pooling, which none has, as modules."""
+    scores, pooled = task.kind == "regression", folder.model.encoder.pooling == "mean"
     # One that is read anew: the model's own names an attention function that is only there in this process.
     config = load_config(str(folder.path), str(folder.path))
     labels = ("score",) if scores else task.labels
@@ -46,12 +47,23 @@ def write_classifier(folder: ModelFolder, task: Task, target: Path) -> None:
         {
             "task": task.to_dict(),
             "max_length": folder.max_lengths[task.name],
-            "regression": "raw" if link == "unit" else link,  # a line can be part of the weights
+            "regression": "raw" if pooled or link == "unit" else link,  # a line can be part of the weights
+            **({"pooling": "mean"} if pooled else {}),
         },
     )
-    network: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
-    network.load_state_dict(_weights(folder, task, network))
-    network.eval().save_pretrained(target)
+    if pooled:
+        config.architectures = [type(folder.model.encoder.network).__name__]
+        config.save_pretrained(target)
+        sentences.write_modules(folder, task, target)
+    else:
+        network: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
+        network.load_state_dict(_weights(folder, task, network))
+        network.eval().save_pretrained(target)
+    _write_tokenizer(folder, task, target)
+
+
+def _write_tokenizer(folder: ModelFolder, task: Task, target: Path) -> None:
+    """Write the tokeniser, which cuts texts as the task does."""
     tokenizer = copy.deepcopy(folder.tokenizer)
     tokenizer.model_max_length = folder.max_lengths[task.name]
     typed = ["token_type_ids"] if getattr(folder.model.encoder, "typed", False) else []
@@ -82,7 +94,8 @@ def _weights(folder: ModelFolder, task: Task, network: PreTrainedModel) -> dict[
 
 def score_link(folder: ModelFolder, task: Task) -> str:
     """Say how a score comes from what the classifier gives, where that is not the score itself."""
-    if task.kind != "regression" or folder.model.spec.regression != "sigmoid" or task.range is None:
+    raw = folder.model.spec.regression != "sigmoid" or folder.model.encoder.pooling == "mean"
+    if task.kind != "regression" or raw or task.range is None:
         return ""
     low, high = task.range
     return (
@@ -117,6 +130,10 @@ class ClassifierModel(Answerer):
             raise UserError(f"{folder / 'config.json'}: broken: {type(error).__name__}: {error}") from None
         self.tasks, self.max_lengths = (task,), {task.name: length}
         tokenizer = load_tokenizer(str(folder), str(folder))
+        self.encode, self.pooled = TextEncoder(tokenizer), facts.get("pooling") == "mean"
+        if self.pooled:
+            self.model: Network = sentences.Sentences(folder, task.outputs).to(device).eval()
+            return
         try:
             network = AutoModelForSequenceClassification.from_pretrained(
                 folder, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
@@ -125,7 +142,6 @@ class ClassifierModel(Answerer):
             raise UserError(f"{folder} cannot be loaded: {str(error).strip().splitlines()[0]}") from None
         self.model = Classifier(network, tokenizer).to(device).eval()
         self.model.spec = regression
-        self.encode = TextEncoder(tokenizer)
 
     def logits(
         self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task], batch: int = 64

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from understill.data.batch import Batch
+from understill.data.batch import EVERY, Batch
 from understill.data.tokens import TextEncoder
 from understill.disk import write_json
 from understill.models.folder import ModelFolder
@@ -31,7 +31,7 @@ class Graph(nn.Module):
 
     def forward(self, ids: Tensor, lengths: Tensor, second: Tensor) -> tuple[Tensor, ...]:
         """Return what each task says of the rows: raw logits of classes, or scores on the task's scale."""
-        task, gold = torch.zeros_like(lengths), torch.zeros_like(lengths)
+        task, gold = torch.full_like(lengths, EVERY), torch.zeros_like(lengths)
         logits = self.model(Batch(ids, lengths, second, task, gold, gold, task, gold, task))
         return tuple(self._answer(logits[:, self.model.columns(each.name)], each) for each in self.tasks)
 

@@ -56,6 +56,8 @@ def why_not(model: MultiTaskModel, accelerator: Accelerator, training: Training)
         return "training.micro_batch is set"
     if any(task.kind == "ranking" for task in model.tasks):
         return "ranking tasks are trained by the plain loop"
+    if model.heads.compares:
+        return "siamese heads are trained by the plain loop"
     if not model.encoder.packable:
         return f"a {model.encoder.config.model_type} encoder cannot read packed rows"
     if fault := kernels.fault():
@@ -208,7 +210,7 @@ class FastSteps:
         """Take one step; return where its gradients lie, in `places` if that is given before the update runs."""
         batch = self.rows.pack(self.units.index_select(0, self.cursor)[0], size.tokens, size.longest)
         with _low(self.device):
-            vectors, tokens = self.work.encode(batch)
+            vectors, tokens, _ = self.work.encode(batch)
             if check:
                 self.objective.check(self.work.heads(vectors, batch.task, tokens, size.only), batch)
         progress = self.schedule.index_select(0, self.number)[0, 3]

@@ -67,10 +67,10 @@ Weight = Annotated[float, Field(ge=0)]
 
 
 class Every(Section):
-    """How often something happens: `200 steps`, `1 epoch`, `0.5 epochs`, `5 minutes`, or `never`."""
+    """How often something happens: `200 steps`, `1 epoch`, `0.5 epochs`, `5 minutes`, `never`, or `auto`."""
 
     count: Positive
-    unit: Literal["steps", "epochs", "minutes", "never"]
+    unit: Literal["steps", "epochs", "minutes", "never", "auto"]
 
     @classmethod
     def short(cls, value: Any) -> Any:
@@ -78,8 +78,8 @@ class Every(Section):
         if isinstance(value, dict):
             return value
         if isinstance(value, str):
-            if value.strip() == "never":
-                return {"count": 1, "unit": "never"}
+            if value.strip() in ("never", "auto"):
+                return {"count": 1, "unit": value.strip()}
             match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e-?\d+)?|\.\d+)\s*(step|epoch|minute)s?\s*", value)
             if match and float(match[1]) > 0:
                 return {"count": float(match[1]), "unit": f"{match[2]}s"}
@@ -87,4 +87,4 @@ class Every(Section):
 
     def __str__(self) -> str:
         count = int(self.count) if self.count < 1e15 and self.count.is_integer() else self.count
-        return "never" if self.unit == "never" else f"{count} {self.unit}"
+        return self.unit if self.unit in ("never", "auto") else f"{count} {self.unit}"

@@ -122,7 +122,7 @@ class Layout:
         tasks = tuple(self.loaded[key].task for key in keys)
         epoch = epoch_of(parts_of(tasks, self.loaded, settings, unlabelled, augmented), training)
         changes: dict[str, Any] = {"steps": total_steps(training, epoch)}
-        if training.evaluate.unit == "epochs":
+        if training.evaluate.unit in ("epochs", "auto"):
             changes["evaluate"] = Every(count=max(1, round(training.evaluate.count * epoch)), unit="steps")
         return settings.model_copy(update={"training": training.model_copy(update=changes)})
 

@@ -86,7 +86,7 @@ def _work(plan: Plan, model: ModelPlan) -> float:
     """Return about how many rows a model's training reads."""
     training = model.settings.training
     rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
-    return float(training.steps * training.batch if training.steps else training.epochs * rows)
+    return float(training.steps * training.batch if training.steps else training.passes * rows)
 
 
 def _trained(model: ModelPlan, facts: dict[str, Any]) -> TrainedModel:

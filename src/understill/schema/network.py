@@ -50,7 +50,7 @@ class EncoderSpec(Section):
     """The encoder: a pretrained one by short name, folder or hub id, or a network of our own, and how it is read."""
 
     name: str = "minilm"
-    pooling: Literal["default", "mean"] = "default"
+    pooling: Literal["auto", "default", "mean", "normalised"] = "auto"  # auto: as its files say
     max_length: Annotated[int, Field(ge=8)] = 128
     dropout: Fraction | None = None  # inside the encoder; its own setting when not given
     layers: Annotated[int, Field(ge=1)] | None = None  # keep only so many of its layers
@@ -99,8 +99,8 @@ class HeadsSpec(Section):
     """The small networks on top of the encoder, one per task."""
 
     dropout: Fraction = 0.1
-    regression: Literal["sigmoid", "unit", "raw"] = "sigmoid"
-    pairs: Literal["linear", "san", "siamese"] = "linear"  # the head of pair tasks; SAN sorts into classes alone
+    regression: Literal["sigmoid", "unit", "raw"] = "unit"
+    pairs: Literal["auto", "linear", "san", "siamese"] = "auto"  # the head of pair tasks; SAN sorts into classes alone
     san: SanSpec = SanSpec()
     tasks: dict[str, HeadSpec] = Field(default_factory=dict)
 

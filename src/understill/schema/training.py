@@ -12,6 +12,10 @@ from understill.mistakes import shown
 from understill.section import Every, Fraction, Names, Positive, Section, faulty
 
 
+#: What stands for `auto` where nothing is chosen by trial.
+PLAIN_RATE, PLAIN_PASSES = 1e-4, 3.0
+
+
 class Sampling(Section):
     """How often each task is seen: P(task) ∝ rows^power; copies and weights give the same share by whole copies."""
 
@@ -32,11 +36,13 @@ class Sampling(Section):
 class Training(Section):
     """Everything the training loop is told."""
 
-    epochs: Positive = 3.0
+    epochs: Positive | Literal["auto"] = "auto"
     steps: Annotated[int, Field(ge=1)] | None = None  # overrides epochs
     batch: Annotated[int, Field(ge=1)] = 32
     micro_batch: Annotated[int, Field(ge=1)] | None = None  # rows per forward pass; the rest is accumulated
-    lr: Positive = 1e-4
+    lr: Positive | Literal["auto"] = "auto"  # auto: chosen for the rows at hand, with all that is not given here
+    head_lr: Positive | None = None  # of the heads, where theirs is another
+    start: Literal["auto", "fresh", "zero", "probe", "contrastive"] = "auto"  # what heads begin with
     optimizer: Literal["adamw", "adamax", "adadelta"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     eps: Positive = 1e-6
@@ -52,10 +58,25 @@ class Training(Section):
     sampling: Sampling = Sampling()
     both_orders: bool = False  # symmetric tasks are trained on both sentence orders
     window: Annotated[int, Field(ge=1)] = 16  # batches whose rows are sorted by length together
-    evaluate: Every = Every(count=1, unit="epochs")
+    evaluate: Every = Every(count=1, unit="auto")
     checkpoint: Every = Every(count=5, unit="minutes")
     patience: Annotated[int, Field(ge=1)] | None = None  # evaluations without a better score before stopping
-    keep: Literal["best", "last"] = "best"
+    keep: Literal["auto", "best", "last"] = "auto"  # auto: best, or last where dev has too few rows to tell
+
+    @property
+    def rate(self) -> float:
+        """The learning rate; that of small encoders where none was given or chosen."""
+        return PLAIN_RATE if self.lr == "auto" else self.lr
+
+    @property
+    def passes(self) -> float:
+        """How often the rows are seen."""
+        return PLAIN_PASSES if self.epochs == "auto" else self.epochs
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the weights with the best dev score are kept, rather than the last."""
+        return self.keep != "last"
 
     @field_validator("evaluate")
     @classmethod

@@ -158,7 +158,7 @@ def is_due(every: Every, step: int, steps_per_epoch: int) -> bool:
     """Tell whether something that happens every so often happens after this step."""
     if every.unit in ("never", "minutes"):
         return False
-    period = every.count * (steps_per_epoch if every.unit == "epochs" else 1)
+    period = every.count * (1 if every.unit == "steps" else steps_per_epoch)
     # 0.07 epochs of 100 steps are 7 steps, not 7.000000000000001.
     return int(step / period + 1e-9) > int((step - 1) / period + 1e-9)
 
@@ -205,7 +205,7 @@ class _Fit:
         state = self.state
         if self.best is not None:
             self.model.load_state_dict(self.best)
-        elif self.training.keep == "best" and state.best_step >= 0:
+        elif self.training.keeps_best and state.best_step >= 0:
             load_weights(_best_file(self.folder, state.best_step), self.model)
         self.model.eval()
         yield Fitted(state.step, self.total, state.best_step, state.history, state.seconds)
@@ -268,7 +268,7 @@ class _Fit:
         best = score > state.best_score
         if best:
             state.best_step, state.best_score, state.stale = state.step, score, 0
-            if self.training.keep == "best":
+            if self.training.keeps_best:
                 self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         else:
             state.stale += 1
@@ -292,7 +292,7 @@ class _Fit:
             return Progress()
         state = Progress(**facts)
         best = _best_file(self.folder, state.best_step)
-        if self.training.keep == "best" and state.best_step >= 0 and not best.exists():
+        if self.training.keeps_best and state.best_step >= 0 and not best.exists():
             raise UserError(f"{best} is missing, so training cannot go on; delete {self.folder} to start anew")
         if self.accelerator.scaler and state.scaler:
             self.accelerator.scaler.load_state_dict(state.scaler)

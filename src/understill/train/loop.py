@@ -42,7 +42,7 @@ class Step:
 
 def total_steps(training: Training, steps_per_epoch: int) -> int:
     """Return how many updates a recipe asks for."""
-    return training.steps or max(1, math.ceil(training.epochs * steps_per_epoch))
+    return training.steps or max(1, math.ceil(training.passes * steps_per_epoch))
 
 
 def steps(
@@ -91,7 +91,7 @@ def steps(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         epoch = (number + 1) / batches.steps_per_epoch
-        rate, mix = training.lr * factor, objective.mix(progress)
+        rate, mix = training.rate * factor, objective.mix(progress)
         yield Step(number + 1, total, epoch, rate, len(batch), parts, counts, micro, mix)
 
 
@@ -130,7 +130,7 @@ def _fast_steps(
                 if path:
                     path.release()
                 return
-            epoch, rate = (number + 1) / batches.steps_per_epoch, training.lr * rate_factor(number, total, training)
+            epoch, rate = (number + 1) / batches.steps_per_epoch, training.rate * rate_factor(number, total, training)
             mix = objective.mix(number / total)
             yield Step(number + 1, total, epoch, rate, batches.batch, parts, counts, batches.batch, mix)
     finally:

@@ -36,19 +36,26 @@ def parameter_groups(model: nn.Module, training: Training) -> list[dict[str, Any
     """Group parameters by rate and weight decay; biases and norms are not decayed."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     layers = count_layers([name for name, _ in named])
-    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    groups: dict[tuple[int, bool, bool], list[nn.Parameter]] = {}
     for name, parameter in named:
         distance = depth(name, layers) if training.layer_decay < 1 else 0
-        groups.setdefault((distance, parameter.ndim > 1), []).append(parameter)
+        head = training.head_lr is not None and name.startswith("heads.")
+        groups.setdefault((distance, head, parameter.ndim > 1), []).append(parameter)
     return [
         {
             "params": parameters,
-            "base_lr": training.lr * training.layer_decay**distance,
-            "lr": training.lr * training.layer_decay**distance,
+            "base_lr": (rate := _rate(training, distance, head)),
+            "lr": rate,
             "weight_decay": training.weight_decay if decayed else 0.0,
         }
-        for (distance, decayed), parameters in sorted(groups.items(), key=lambda item: item[0])
+        for (distance, head, decayed), parameters in sorted(groups.items(), key=lambda item: item[0])
     ]
+
+
+def _rate(training: Training, distance: int, head: bool) -> float:
+    """Return the learning rate of parameters at a distance from the output."""
+    rate = training.head_lr if head and training.head_lr is not None else training.rate
+    return rate * training.layer_decay**distance
 
 
 def make_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:

@@ -34,6 +34,6 @@ class Trouble:
             where = ", ".join(name for name, bad in zip(names, self.tasks.tolist(), strict=True) if bad)
             raise TrainingError(
                 f"step {step}: the loss of {where} is no longer a number (NaN or Inf). "
-                f"Lower the learning rate, training.lr (now {training.lr:g}), raise training.warmup, "
+                f"Lower the learning rate, training.lr (now {training.rate:g}), raise training.warmup, "
                 "or use precision: fp32"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from understill.train.fit import Evaluated, Fitted, Report, Scores
+from understill.train.fit import Evaluated, Fitted, Report, Resumed, Scores
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ Event = (
     | Asking
     | Scored
     | Report
+    | Resumed
     | Evaluated
     | Fitted
 )

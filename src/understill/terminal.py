@@ -111,12 +111,13 @@ class Progress:
 
     def _teaching(self, event: Any) -> None:
         self.model, self.parts = event.model, {}
-        says = {
-            "new": "training",
-            "resumed": "going on with",
-            "done": "already trained:",
-        }
-        self._line(f"{says[event.state]} {event.model}")
+        if event.state == "resumed":
+            self._show(f"going on with {event.model}", 0, None)  # from which step, its checkpoint tells
+        else:
+            self._line(f"{'training' if event.state == 'new' else 'already trained:'} {event.model}")
+
+    def _resumed(self, event: Any) -> None:
+        self._line(f"{self.model}: going on from step {event.step:,} of {event.total:,}")
 
     def _turn(self, event: Any) -> None:
         self.model, self.parts = event.model, {}
@@ -149,9 +150,10 @@ class Progress:
         shown = " ".join(f"{name} {value:.3f}" for name, value in list(self.parts.items())[:5])
         shown = shown if len(self.parts) > 1 else ""
         mix = "" if event.mix is None else f"· λ {event.mix:.2f} "
+        left = "" if event.seconds_left is None else f" · {duration(event.seconds_left)} left"
         detail = (
             f"loss {event.loss:.3f} {shown} {mix}· {event.rows_per_second:,.0f} rows/s · "
-            f"padding {event.padding:.0%} · {duration(event.seconds_left)} left"
+            f"padding {event.padding:.0%}{left}"
         )
         self._show(f"training {self.model}", event.step, event.total, detail)
 

@@ -224,7 +224,12 @@ def test_a_plan_says_what_would_run_and_how_long(shown: io.StringIO, tmp_path: P
         ["multi", "mood", "1,234", "2 min 05 s", "to be trained", "fresh"],
         ["old", "mood", "", "", "done", "old"],
     ]
-    assert shown.getvalue().endswith("recipe and data are fine; training would take about 2 min 05 s here\n")
+    said = "recipe and data are fine; training would take about 2 min 05 s here"
+    assert shown.getvalue().endswith(f"{said} (reckoned from sizes; --time takes real steps)\n")
+    assert "┃ about" in shown.getvalue()
+    terminal.show_plan(study, {"multi": Estimate(1234, 32.0, 125.0, timed=True)})
+    assert shown.getvalue().endswith(f"{said} (timed by real steps of each model)\n")
+    assert "┃ timed" in shown.getvalue()
     terminal.show_plan(study, {})
     assert shown.getvalue().endswith("nothing is left to train\n")
 

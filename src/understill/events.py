@@ -17,6 +17,15 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Checking:
+    """Models or teachers of a plan are being looked at, one after the other."""
+
+    what: str  # "timing student"
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Augmenting:
     """Rows are being made of a task's training rows."""
 
@@ -105,6 +114,7 @@ class Scored:
 
 Event = (
     Reading
+    | Checking
     | Augmenting
     | Tokenising
     | Teaching

@@ -158,3 +158,11 @@ def test_the_server_is_pressed_and_every_answer_checked(
         assert (end["lost"], end["errors"], end["exit_codes"]) == (0, {}, {"0": 1})
         assert sum(end["answered"]) > 20
     assert "SIGTERM under load" in capsys.readouterr().out
+
+
+def test_busy_sets_threads_that_sleep_beside_those_that_spin(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = bench("busy", "--seconds", 0.1, "--layers", 1)["rows"]
+    assert [row["variant"] for row in rows] == ["threads spin", "threads sleep", "one thread"]
+    for row in rows:
+        assert len(row["rounds"]) == 2 and all(rate > 0 for pair in row["rounds"] for rate in pair)
+    assert "beside 1 busy" in capsys.readouterr().out

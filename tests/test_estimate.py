@@ -1,4 +1,4 @@
-"""The estimate takes real steps, counts as the loop counts, and leaves nothing behind."""
+"""The estimate goes by sizes or takes real steps, counts as the loop counts, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from understill import estimate as estimating
 from understill import pipeline
-from understill.estimate import estimate
-from understill.models.encoder import load_tokenizer
+from understill.estimate import Speed, estimate
+from understill.events import Checking
+from understill.models.encoder import load_encoder, load_tokenizer
 from understill.recipe import Recipe
 from understill.train.loop import total_steps
 
@@ -19,6 +21,7 @@ def files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("timed", [False, True])
 @pytest.mark.parametrize(
     "training",
     [
@@ -35,19 +38,19 @@ def files(folder: Path) -> set[Path]:
     ids=str,
 )
 def test_the_steps_are_those_the_loop_takes(
-    make_tiny: Callable[..., Recipe], training: dict[str, Any], tmp_path: Path
+    make_tiny: Callable[..., Recipe], training: dict[str, Any], timed: bool, tmp_path: Path
 ) -> None:
     tasks = {"mood": {}, "follows": {"rows": 20}, "similar": {"rows": 50}}
     study = pipeline.make_study(make_tiny(tasks=tasks, training=training))
     plan = study.plan
     (model,) = plan.models
-    found = estimate(study)["multi"]
+    found = estimate(study, timed=timed)["multi"]
     tokenizer = load_tokenizer(model.start.name, model.start.place)
     lengths = {task.name: pipeline.max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
     tokens = pipeline.Tokeniser(tokenizer, lengths, tmp_path, lambda event: None)
     batches = pipeline.make_batches(plan, model, tokens, {})
     assert found.steps == total_steps(plan.recipe.training, batches.steps_per_epoch)
-    assert 0 < found.seconds < 600
+    assert 0 < found.seconds < 600 and found.timed == timed
     assert 8 <= found.tokens <= 32
 
 
@@ -64,6 +67,7 @@ def test_nothing_is_kept_of_an_estimate(make_tiny: Callable[..., Recipe]) -> Non
     study = pipeline.make_study(recipe)
     before = files(recipe.output.path)
     estimate(study)
+    estimate(study, timed=True)
     assert files(recipe.output.path) == before
     assert not (recipe.output.path / "artifacts").exists()
 
@@ -71,8 +75,60 @@ def test_nothing_is_kept_of_an_estimate(make_tiny: Callable[..., Recipe]) -> Non
 def test_twice_the_steps_take_twice_as_long(make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("understill.estimate._step_seconds", lambda *_: 0.25)
     short, long, pieces = (
-        estimate(pipeline.make_study(make_tiny(training=training)))["multi"].seconds
+        estimate(pipeline.make_study(make_tiny(training=training)), timed=True)["multi"].seconds
         for training in ({"steps": 6}, {"steps": 12}, {"steps": 6, "micro_batch": 2})
     )
     assert (short, long) == (6 * 0.25, 12 * 0.25)
     assert pieces == 6 * 0.25 * 8 / 2  # four passes of two rows make a batch of eight
+
+
+def test_without_timing_no_weights_are_loaded_and_the_machine_is_measured_once(
+    make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def quickest(step: Callable[[], Any], device: str, seconds: float) -> float:
+        calls.append(device)
+        assert seconds <= 1
+        step()
+        return 0.5
+
+    monkeypatch.setattr(estimating, "new_model", None)
+    monkeypatch.setattr(estimating, "_quickest", quickest)
+    estimating._speed.cache_clear()
+    times = estimate(pipeline.make_study(make_tiny(models="each", tasks=["mood", "follows", "similar"])))
+    estimating._speed.cache_clear()
+    assert len(times) == 3 and not any(each.timed for each in times.values())
+    assert calls == ["cpu", "cpu"], "a step and its update"
+
+
+def test_a_rough_time_is_steps_times_tokens_times_parameters(
+    make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimating, "_speed", lambda *_: Speed(1e-6, 1e-5))
+    study = pipeline.make_study(make_tiny(tasks=["mood"], training={"steps": 6, "batch": 8}))
+    encoder = load_encoder(study.plan.models[0].settings.encoder)
+    whole = sum(each.numel() for each in encoder.parameters())
+    inner = whole - sum(value.numel() for name, value in encoder.named_parameters() if "_embeddings" in name)
+    (found,) = estimate(study).values()
+    step = 8 * found.tokens * inner * 1e-6 + whole * 1e-5
+    assert found.seconds == pytest.approx(6 * (estimating.OVERHEAD + step))
+
+
+def test_fewer_layers_are_foreseen_to_take_less(
+    make_tiny: Callable[..., Recipe], tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimating, "_speed", lambda *_: Speed(1e-6, 0))
+    one, two = (
+        estimate(pipeline.make_study(make_tiny(encoder={"name": str(tiny), "layers": layers})))["multi"].seconds
+        for layers in (1, 2)
+    )
+    assert one < two < 2.1 * one
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_what_is_looked_at_is_told(make_tiny: Callable[..., Recipe], timed: bool) -> None:
+    events: list[Any] = []
+    estimate(pipeline.make_study(make_tiny(models="each", tasks=["mood", "similar"])), events.append, timed=timed)
+    what = "timing" if timed else "estimating"
+    assert events == [Checking(f"{what} mood", 0, 2), Checking(f"{what} similar", 1, 2)]

@@ -226,7 +226,7 @@ def test_killed_while_examining_labelling_and_training_its_student_a_run_ends_wi
     process = FORKS.Process(target=say_run, args=(str(file), str(told)))
     process.start()
     assert ended(process) == 0
-    assert "going on with student" in told.read_text(encoding="utf-8")
+    assert "student: going on from step " in told.read_text(encoding="utf-8")
     undisturbed = make_recipe({**values, "output": {"folder": str(tmp_path / "undisturbed")}})
     pipeline.run(undisturbed)
     assert weights(recipe) == weights(undisturbed)

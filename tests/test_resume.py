@@ -108,7 +108,7 @@ def test_killed_at_any_moment_a_run_ends_with_the_same_bits(
             disturbed.kill_when(lambda wanted=wanted: disturbed.step >= wanted, chance.uniform(0, 0.1))
             assert last < disturbed.step < STEPS
             last = disturbed.step
-        assert "going on with multi" in disturbed.finish()
+        assert f"multi: going on from step {last} of {STEPS}" in disturbed.finish()
         alongside.join(PATIENCE)
         assert alongside.exitcode == 0
     finally:

@@ -298,7 +298,7 @@ def test_the_time_of_a_study_is_that_of_all_its_models(
     study: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("understill.estimate._step_seconds", lambda *_: 0.5)
-    plain, seeds = (estimate(pipeline.make_study(study(**given))) for given in ({}, {"seeds": 3}))
+    plain, seeds = (estimate(pipeline.make_study(study(**given)), timed=True) for given in ({}, {"seeds": 3}))
     assert sum(each.seconds for each in plain.values()) == 3 * 6 * 0.5
     assert sum(each.seconds for each in seeds.values()) == 7 * 6 * 0.5, "the teacher is trained once"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from understill import terminal
 from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
 from understill.estimate import Estimate
-from understill.events import Augmenting, Chosen, Examined, Reading, Scored, Teaching, Tokenising, Waiting
+from understill.events import Augmenting, Chosen, Examined, Reading, Scored, Teaching, Tokenising, Turn, Waiting
 from understill.models.assets import AssetStatus
 from understill.pipeline import ModelPlan, Plan, Run, Study, TrainedModel, make_study
 from understill.pipeline.plan import Start
 from understill.recipe import Recipe, make_recipe
 from understill.runtime.answers import Answer
 from understill.tasks import GLUE, Task
-from understill.train.fit import Evaluated, Fitted, Report
+from understill.train.fit import Evaluated, Fitted, Report, Resumed
 
 MOOD = Task("mood", "classification", ("message",), "label", ("calm", "upset"), metrics=("accuracy", "f1"))
 SIMILAR = Task("similar", "regression", ("first", "second"), "label", range=(0.0, 5.0), metrics=("pearson",))
@@ -224,7 +225,12 @@ def test_a_plan_says_what_would_run_and_how_long(shown: io.StringIO, tmp_path: P
         ["multi", "mood", "1,234", "2 min 05 s", "to be trained", "fresh"],
         ["old", "mood", "", "", "done", "old"],
     ]
-    assert shown.getvalue().endswith("recipe and data are fine; training would take about 2 min 05 s here\n")
+    said = "recipe and data are fine; training would take about 2 min 05 s here"
+    assert shown.getvalue().endswith(f"{said} (reckoned from sizes; --time takes real steps)\n")
+    assert "┃ about" in shown.getvalue()
+    terminal.show_plan(study, {"multi": Estimate(1234, 32.0, 125.0, timed=True)})
+    assert shown.getvalue().endswith(f"{said} (timed by real steps of each model)\n")
+    assert "┃ timed" in shown.getvalue()
     terminal.show_plan(study, {})
     assert shown.getvalue().endswith("nothing is left to train\n")
 
@@ -312,7 +318,6 @@ def test_a_long_line_of_progress_stays_one_line(told: io.StringIO, monkeypatch: 
     ("event", "line"),
     [
         (Teaching("multi", "new"), "training multi"),
-        (Teaching("multi", "resumed"), "going on with multi"),
         (Teaching("multi", "done"), "already trained: multi"),
         (Waiting("multi"), "another process is making multi; waiting for it"),
         (Examined("large", "mood", 0.9123, ""), "  teacher large of mood: dev 91.2"),
@@ -329,6 +334,21 @@ def test_what_happens_is_told_at_once(told: io.StringIO, event: Any, line: str) 
         watch(event)
         watch(Scored("multi", {}))
     assert told.getvalue() == f"{line}\n"
+
+
+def test_going_on_names_the_model_and_the_step(told: io.StringIO) -> None:
+    with terminal.Progress() as watch:
+        watch(Teaching("student", "resumed"))
+        watch(Turn("student"))
+        watch(Resumed(1240, 9000))
+    assert told.getvalue() == "student: going on from step 1,240 of 9,000\n"
+
+
+def test_no_time_is_given_before_it_is_known(told: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "QUIET", -1.0)
+    with terminal.Progress() as watch:
+        watch(replace(report(1), seconds_left=None))
+    assert told.getvalue().endswith("rows/s · padding 12%\n")
 
 
 def test_training_to_the_end_needs_no_word(told: io.StringIO) -> None:

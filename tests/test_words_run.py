@@ -302,8 +302,15 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bits(
 
 
 def test_a_plan_is_timed_with_its_words(student: Callable[..., Recipe]) -> None:
-    times = estimate(pipeline.make_study(student()))
+    study = pipeline.make_study(student())
+    before = estimate(study)["student"]
+    assert before.steps == 6 and before.seconds > 0
+    words = study.plan.models[-1].start.words
+    assert words and not words.folder.exists(), "nothing is counted for a rough estimate"
+    times = estimate(study, timed=True)
     assert times["student"].steps == 6 and times["student"].seconds > 0
+    after = estimate(study)["student"]  # now that the words are there
+    assert after.tokens == times["student"].tokens and after.steps == 6
 
 
 def test_a_rate_for_encoders_is_warned_of(make_tiny: Callable[..., Recipe], caplog: pytest.LogCaptureFixture) -> None:

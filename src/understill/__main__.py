@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+#: Threads of OpenMP that wait for each other sleep: spinning, they take the cores from what they wait for as soon as
+#: anything else runs. The first is every runtime's setting, the second that of LLVM's and Intel's.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+
+
+def wait_quietly() -> None:
+    """Let threads wait without spinning, unless the user has said how they wait; read when torch is imported."""
+    if not {*WAITING, "GOMP_SPINCOUNT"} & set(os.environ):
+        os.environ.update(WAITING)
 
 
 def main() -> None:
     """Run the program, or say what it lacks where only the runtime is installed."""
+    wait_quietly()
     try:
         from understill.cli import main as run
     except ModuleNotFoundError as error:

@@ -1,27 +1,43 @@
-"""About how long a plan will take, from a few real steps on this machine."""
+"""About how long a plan will take: from the sizes of its models, or from a few real steps of each."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers import PreTrainedConfig
 
 from understill.data.batch import Rows, Stream, assemble, padded, sizes_on
 from understill.data.groups import grouping, teaching
 from understill.data.sampling import apportion, shares
 from understill.data.tokens import Tokens, encode
-from understill.models.encoder import load_tokenizer
+from understill.events import Checking, Watch, silent
+from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.multitask import new_model
+from understill.models.words import WordsConfig
 from understill.pipeline import ModelPlan, Plan, Start, Study, make_words, max_length, parts_of
-from understill.train.device import pick_device, pick_precision
+from understill.pipeline.plan import Words
+from understill.pipeline.wording import SIZE
+from understill.schema import Machine
+from understill.train.device import pick_device, pick_precision, set_threads
 from understill.train.loop import total_steps
 from understill.train.objective import Objective
 
 SAMPLE = 256
 TRIALS = 3
+#: Seconds for which this machine's speed is measured, where models are not timed one by one.
+CALIBRATION = 1.0
+#: Seconds that a step takes however small the model is, about.
+OVERHEAD = 0.003
+#: Words of a training row that no other row has, about.
+_NEW = 4
 
 
 @dataclass(frozen=True)
@@ -31,41 +47,151 @@ class Estimate:
     steps: int
     tokens: float  # mean padded length of a row
     seconds: float
+    timed: bool = False  # by real steps of this model
 
 
-def estimate(study: Study) -> dict[str, Estimate]:
-    """Time a few steps of every model that is not trained yet; nothing is kept of them."""
+class Speed(NamedTuple):
+    """What this machine takes, in seconds."""
+
+    product: float  # of a step, for each token and each parameter that it meets
+    parameter: float  # of the optimiser, for each parameter
+
+
+class Work(NamedTuple):
+    """What a model's training consists of."""
+
+    steps: int
+    draws: NDArray[np.int64]  # [tasks], units of an epoch
+    many: NDArray[np.int64]  # [tasks], rows of a unit
+    length: int  # of a padded row
+
+
+def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dict[str, Estimate]:
+    """Say how long each model that is not trained yet takes, by its size or by real steps; nothing is kept of these."""
+    missing = [wanted for wanted in study.models if not wanted.model.done]
     seconds: dict[Any, Estimate] = {}
-    found = {}
-    for plan, model, title in study.models:
-        if model.done:
-            continue
-        # Folds, seeds and fine-tuned students take as long as each other; one of them is timed.
+    times = {}
+    for number, (plan, model, title) in enumerate(missing):
+        watch(Checking(f"{'timing' if timed else 'estimating'} {title}", number, len(missing)))
+        # Folds, seeds and fine-tuned students take as long as each other; one of them is looked at.
         lessons, fold = model.lessons is None, bool(model.fold)
         rows = tuple(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
         kind = (model.settings.model_dump_json(), model.tasks, lessons, fold, model.augmented, rows)
         if kind not in seconds:
-            seconds[kind] = _estimate(plan, model)
-        found[title] = seconds[kind]
-    return found
+            seconds[kind] = _timed(plan, model) if timed else _rough(plan, model)
+        times[title] = seconds[kind]
+    return times
 
 
-def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: object) -> Tokens:
-    """Tokenise some rows of a task, spread over its file."""
+def _rough(plan: Plan, model: ModelPlan) -> Estimate:
+    """Reckon with steps, tokens and parameters; no weights are loaded."""
+    begin, machine, training = _begin(model), plan.recipe.machine, model.settings.training
+    lengths = [_lengths(plan, model, begin, task.name) for task in model.tasks]
+    work = _work(plan, model, lengths)
+    rows = training.batch * float(np.average(work.many, weights=work.draws))
+    inner, whole = _parameters(plan, model, begin)
+    speed = _speed(machine, pick_precision(training.precision, pick_device(machine)))
+    step = OVERHEAD + rows * work.length * inner * speed.product + whole * speed.parameter
+    return Estimate(work.steps, float(work.length), step * work.steps)
+
+
+@cache
+def _speed(machine: Machine, precision: str) -> Speed:
+    """Time the steps of two layers of a transformer, and what its optimiser takes."""
+    set_threads(machine)
+    device = pick_device(machine)
+    rows, length, width = (128, 128, 384) if device == "cuda" else (32, 32, 384)
+    layer = nn.TransformerEncoderLayer(width, 12, 4 * width, activation="gelu", batch_first=True)
+    network = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).to(device).train()
+    parameters = sum(each.numel() for each in network.parameters())
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.0, fused=True)
+    states = torch.randn(rows, length, width, device=device)
+
+    def step() -> None:
+        with torch.autocast(device, _kind(precision), enabled=precision != "fp32"):
+            network(states).mean().backward()
+
+    whole, update = _quickest(step, device, CALIBRATION), _quickest(optimizer.step, device, CALIBRATION / 4)
+    return Speed(whole / (rows * length * parameters), update / parameters)
+
+
+def _quickest(step: Callable[[], Any], device: str, seconds: float) -> float:
+    """Return what a step takes, the quickest of as many as there is time for."""
+    times: list[float] = []
+    while len(times) < TRIALS or sum(times) < seconds:
+        times.append(_seconds(step, device))
+    return min(times)
+
+
+def _seconds(step: Callable[[], Any], device: str) -> float:
+    """Return how long a step takes until the device is done."""
+    began = time.perf_counter()
+    step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def _kind(precision: str) -> torch.dtype:
+    return torch.bfloat16 if precision == "bf16" else torch.float16
+
+
+def _parameters(plan: Plan, model: ModelPlan, begin: Start) -> tuple[int, int]:
+    """Count the parameters that a token meets, and all of them; those of heads are few."""
+    spec = model.settings.encoder
+    config = _words(plan, begin.words) if begin.words and not _made(begin) else load_config(begin.name, begin.place)
+    if spec.layers:
+        config.num_hidden_layers = spec.layers
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[: spec.layers]
+    with torch.device("meta"):
+        network = build_encoder(config, spec.pooling)
+    whole = sum(each.numel() for each in network.parameters())
+    tables = sum(part.weight.numel() for part in network.modules() if isinstance(part, nn.Embedding))
+    return whole - tables, whole
+
+
+def _words(plan: Plan, words: Words) -> PreTrainedConfig:
+    """Describe a network over words whose vocabulary is not counted yet."""
+    spec = words.spec
+    train = sum(plan.loaded[task].splits["train"].rows for task in words.tasks)
+    size, hidden, channels = spec.size or SIZE, spec.hidden, spec.channels
+    most = min(spec.vocabulary, train * _NEW)
+    return WordsConfig(words.network, vocab_size=most, size=size, hidden=hidden, channels=channels)
+
+
+def _made(begin: Start) -> bool:
+    """Tell whether a network over words has its words already; to count them takes a while."""
+    return begin.words is not None and (begin.words.folder / "config.json").exists()
+
+
+def _lengths(plan: Plan, model: ModelPlan, begin: Start, name: str) -> NDArray[Any]:
+    """Return the lengths of some rows of a task; words stand for tokens where there is no tokeniser yet."""
+    if begin.words and not _made(begin):
+        texts = _texts(plan, model, name)
+        words = [sum(len(part.split()) for part in ([text] if isinstance(text, str) else text)) for text in texts]
+        return np.minimum(np.maximum(words, 1), max_length(plan.recipe, model.settings, name))
+    return _sample(plan, model, name, load_tokenizer(begin.name, begin.place)).lengths
+
+
+def _texts(plan: Plan, model: ModelPlan, name: str) -> list[Any]:
+    """Return some texts, or pairs, of a task, spread over its file."""
     table = plan.loaded[name].splits[model.split(name)].table()
     places = np.linspace(0, table.num_rows - 1, min(SAMPLE, table.num_rows)).astype(np.int64)
     # Row by row, since taking them all at once would first put whole columns of a mapped file into memory.
     rows = [table.slice(int(place), 1).to_pylist()[0] for place in places]
-    texts = [(row["text1"], row["text2"]) if "text2" in row else row["text1"] for row in rows]
-    return encode(texts, tokenizer, max_length(plan.recipe, model.settings, name))  # type: ignore[arg-type]
+    return [(row["text1"], row["text2"]) if "text2" in row else row["text1"] for row in rows]
 
 
-def _estimate(plan: Plan, model: ModelPlan) -> Estimate:
+def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: object) -> Tokens:
+    """Tokenise some rows of a task."""
+    length = max_length(plan.recipe, model.settings, name)
+    return encode(_texts(plan, model, name), tokenizer, length)  # type: ignore[arg-type]
+
+
+def _work(plan: Plan, model: ModelPlan, lengths: list[NDArray[Any]]) -> Work:
+    """Count steps and draws as the loop does, of rows whose lengths are like these."""
     recipe, training = plan.recipe, model.settings.training
-    begin = _begin(model)
-    if begin.words:
-        make_words(plan, begin.words)
-    tokenizer = load_tokenizer(begin.name, begin.place)
     unlabelled = model.lessons.unlabelled if model.lessons else {}
     parts = parts_of(model.tasks, plan.loaded, model.settings, unlabelled, model.augmented)
     if model.fold:
@@ -74,19 +200,29 @@ def _estimate(plan: Plan, model: ModelPlan) -> Estimate:
     steps = total_steps(training, int(everything.sum()) // training.batch)
     # Unlabelled rows are taken to be as long as the labelled ones of their task.
     draws = np.bincount([part.task for part in parts], everything, len(model.tasks)).astype(np.int64)
-    mine = [_sample(plan, model, task.name, tokenizer) for task in model.tasks]
     # Grouping by length makes a batch about as long as its rows, so the mean length is what a step sees.
     many = np.array([_rows_of_a_unit(plan, task.name) for task in model.tasks])
-    length = float(np.average([tokens.lengths.mean() for tokens in mine], weights=draws * many))
+    length = float(np.average([each.mean() for each in lengths], weights=draws * many))
     longest = max(max_length(recipe, model.settings, task.name) for task in model.tasks)
     sizes = sizes_on(pick_device(recipe.machine), longest, light=model.settings.encoder.own)
-    size = padded(int(np.ceil(length)), sizes)
+    return Work(steps, draws, many, padded(int(np.ceil(length)), sizes))
+
+
+def _timed(plan: Plan, model: ModelPlan) -> Estimate:
+    """Take a few real steps."""
+    training, begin = model.settings.training, _begin(model)
+    if begin.words:
+        make_words(plan, begin.words)
+    tokenizer = load_tokenizer(begin.name, begin.place)
+    mine = [_sample(plan, model, task.name, tokenizer) for task in model.tasks]
+    work = _work(plan, model, [tokens.lengths for tokens in mine])
     piece = min(training.micro_batch or training.batch, training.batch)
-    task = np.repeat(np.arange(len(mine)), apportion(draws.astype(np.float64), max(piece, len(mine))))[:piece]
-    task = np.repeat(task, many[task])
+    task = np.repeat(np.arange(len(mine)), apportion(work.draws.astype(np.float64), max(piece, len(mine))))[:piece]
+    task = np.repeat(task, work.many[task])
     row = np.array([number % len(mine[each]) for number, each in enumerate(task)])
-    seconds = _step_seconds(plan, model, mine, Rows(task, np.zeros_like(task), row, size, np.arange(len(row))))
-    return Estimate(steps, float(size), seconds * training.batch / piece * steps)
+    rows = Rows(task, np.zeros_like(task), row, work.length, np.arange(len(row)))
+    seconds = _step_seconds(plan, model, mine, rows) * training.batch / piece
+    return Estimate(work.steps, float(work.length), seconds * work.steps, timed=True)
 
 
 def _rows_of_a_unit(plan: Plan, name: str) -> int:
@@ -107,10 +243,10 @@ def _begin(model: ModelPlan) -> Start:
 
 
 def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows) -> float:
+    """Return how long a step over these rows takes."""
     recipe = plan.recipe
     device = pick_device(recipe.machine)
-    if recipe.machine.threads:
-        torch.set_num_threads(recipe.machine.threads)
+    set_threads(recipe.machine)
     settings = model.settings
     begin = _begin(model)
     spec = settings.encoder.model_copy(update={"name": begin.name})
@@ -121,14 +257,11 @@ def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows
     # Some sampled rows may be longer than the mean; cut, they take the time of the mean.
     batch = type(batch)(**{**vars(batch), "lengths": batch.lengths.clamp(max=rows.length)})
     half = pick_precision(settings.training.precision, device)
-    times = []
-    for _ in range(TRIALS):
-        began = time.perf_counter()
-        with torch.autocast(device, torch.bfloat16 if half == "bf16" else torch.float16, enabled=half != "fp32"):
+
+    def step() -> None:
+        with torch.autocast(device, _kind(half), enabled=half != "fp32"):
             logits = network(batch)
         objective(logits, batch, len(batch)).total.backward()
         network.zero_grad()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
-    return min(times)
+
+    return _quickest(step, device, 0.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:  # which would import torch
-    from understill.train.fit import Evaluated, Fitted, Report, Scores
+    from understill.train.fit import Evaluated, Fitted, Report, Resumed, Scores
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,15 @@ class Reading:
 
     what: str
     rows: int
+
+
+@dataclass(frozen=True)
+class Checking:
+    """Models or teachers of a plan are being looked at, one after the other."""
+
+    what: str  # "timing student"
+    done: int
+    total: int
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,14 @@ class Teaching:
 
     model: str
     state: str  # "new", "resumed", "done"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was left to be chosen for a model is chosen."""
+
+    model: str
+    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -106,8 +123,8 @@ class Scored:
 
 
 Event: TypeAlias = (
-    "Reading | Augmenting | Tokenising | Teaching | Turn | Waiting | Examined | Chosen | Labelling | Asking | Scored | "
-    "Report | Evaluated | Fitted"
+    "Reading | Checking | Augmenting | Tokenising | Teaching | Turn | Waiting | Examined | Chosen | Labelling | Asking | Scored | "
+    "Tuned | Report | Resumed | Evaluated | Fitted"
 )
 Watch: TypeAlias = Callable[[Event], None]
 

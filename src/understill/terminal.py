@@ -103,6 +103,9 @@ class Progress:
     def _reading(self, event: Any) -> None:
         self._show(f"reading {event.what}", event.rows, None)
 
+    def _checking(self, event: Any) -> None:
+        self._show(event.what, event.done, event.total)
+
     def _augmenting(self, event: Any) -> None:
         self._show(f"{event.what} {event.task}", event.rows, event.total)
 
@@ -111,12 +114,13 @@ class Progress:
 
     def _teaching(self, event: Any) -> None:
         self.model, self.parts = event.model, {}
-        says = {
-            "new": "training",
-            "resumed": "going on with",
-            "done": "already trained:",
-        }
-        self._line(f"{says[event.state]} {event.model}")
+        if event.state == "resumed":
+            self._show(f"going on with {event.model}", 0, None)  # from which step, its checkpoint tells
+        else:
+            self._line(f"{'training' if event.state == 'new' else 'already trained:'} {event.model}")
+
+    def _resumed(self, event: Any) -> None:
+        self._line(f"{self.model}: going on from step {event.step:,} of {event.total:,}")
 
     def _turn(self, event: Any) -> None:
         self.model, self.parts = event.model, {}
@@ -149,9 +153,10 @@ class Progress:
         shown = " ".join(f"{name} {value:.3f}" for name, value in list(self.parts.items())[:5])
         shown = shown if len(self.parts) > 1 else ""
         mix = "" if event.mix is None else f"· λ {event.mix:.2f} "
+        left = "" if event.seconds_left is None else f" · {duration(event.seconds_left)} left"
         detail = (
             f"loss {event.loss:.3f} {shown} {mix}· {event.rows_per_second:,.0f} rows/s · "
-            f"padding {event.padding:.0%} · {duration(event.seconds_left)} left"
+            f"padding {event.padding:.0%}{left}"
         )
         self._show(f"training {self.model}", event.step, event.total, detail)
 
@@ -292,7 +297,7 @@ def _places(task: Task, columns: Mapping[str, Scores]) -> list[str]:
 def _table(title: str, *columns: str) -> Table:
     """Start a table; names and numbers are kept whole, long texts may break."""
     table = Table(title=title, title_justify="left")
-    whole = ("task", "kind", "metric", "model", "steps", "about", "split", "run", "size", "folder")
+    whole = ("task", "kind", "metric", "model", "steps", "about", "timed", "split", "run", "size", "folder")
     for column in columns:
         table.add_column(column, no_wrap=column in whole)
     return table
@@ -370,16 +375,18 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
     for name, task in ((name, task) for _, plan in study.cells for name, task in plan.loaded.items()):
         loaded[name] = max(loaded.get(name, task), task, key=lambda each: len(each.splits))
     show_data(loaded, 0)
-    table = _table("models", "model", "tasks", *(("steps", "about") if times is not None else ()), "state", "folder")
+    timed = any(each.timed for each in (times or {}).values())
+    columns = () if times is None else ("steps", "timed" if timed else "about")
+    table = _table("models", "model", "tasks", *columns, "state", "folder")
     # The models of one run under all names that they have there, those of several once each.
     alone = len(study.cells) == 1
     for wanted in study.wanted if alone else study.models:
         model, name = wanted.model, wanted.model.name if alone else wanted.title
         time_of = (times or {}).get(name)
         state = "done" if model.done else "goes on from a checkpoint" if model.started else "to be trained"
-        timed = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
+        cells = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
         tasks = ", ".join(task.name for task in model.tasks)
-        table.add_row(name, tasks, *(timed if times is not None else ()), state, model.folder.name)
+        table.add_row(name, tasks, *(cells if times is not None else ()), state, model.folder.name)
     out.print(table)
     if study.targets:
         table = _table("soft targets", "task", "split", "teachers", "state", "folder")
@@ -402,8 +409,9 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
         return
     _show_exports(study.plan)
     total = sum(each.seconds for each in times.values())
+    how = "timed by real steps of each model" if timed else "reckoned from sizes; --time takes real steps"
     say(
-        f"recipe and data are fine; training would take about {duration(total)} here"
+        f"recipe and data are fine; training would take about {duration(total)} here ({how})"
         if times
         else "nothing is left to train"
     )

@@ -57,6 +57,7 @@ def test_it_answers_with_onnxruntime_tokenizers_and_numpy_alone(kind: str, tmp_p
         "understill.loading",
         "understill.runtime",
         "understill.runtime.answers",
+        "understill.runtime.cores",
         "understill.runtime.cutting",
         "understill.runtime.onnx",
         "understill.tasks",

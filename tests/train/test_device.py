@@ -151,3 +151,22 @@ def test_tensorboard_is_told_what_happens(make_tiny: Callable[..., Recipe], monk
 def test_without_trackers_nothing_is_written_for_them(make_tiny: Callable[..., Recipe]) -> None:
     (model,) = pipeline.run(make_tiny(training={"steps": 2})).models
     assert not list(Path(model.folder).parent.rglob("events.out*"))
+
+
+@pytest.mark.parametrize(
+    ("threads", "environment", "expected"), [(None, {}, 2), (3, {}, 3), (None, {"OMP_NUM_THREADS": "4"}, 4)]
+)
+def test_threads_are_no_more_than_a_container_may_use_unless_told(
+    threads: int | None, environment: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(device, "cores", lambda: 2)
+    try:
+        torch.set_num_threads(4)
+        device.set_threads(Machine(threads=threads))
+        assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)

@@ -25,7 +25,7 @@ from understill.section import Every
 from understill.train import fit as fitting
 from understill.train.checkpoint import save_checkpoint
 from understill.train.device import cpu_has_bf16, make_accelerator
-from understill.train.fit import Evaluated, Fitted, Report, fit, is_due
+from understill.train.fit import Evaluated, Fitted, Report, Resumed, fit, is_due
 from understill.train.loop import Step
 from understill.train.objective import Objective
 
@@ -71,7 +71,7 @@ def start(
         folder=folder,
         evaluate=evaluate or Scripted(),
     )
-    return (event for event in events if not isinstance(event, Step))
+    return (event for event in events if not isinstance(event, (Step, Resumed)))
 
 
 @pytest.fixture
@@ -124,6 +124,62 @@ def test_checkpoints_come_when_they_are_due_and_at_the_end(
     monkeypatch.setattr(fitting, "save_checkpoint", note)
     run(tmp_path, tiny, training(checkpoint=every))
     assert saved == expected
+
+
+class Clock:
+    """A clock that goes on by so many seconds whenever a step is taken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
+        self.now, self.seconds, real = 0.0, list(seconds), fitting.steps
+
+        def slow(*given: Any, **named: Any) -> Iterator[Step]:
+            for step in real(*given, **named):
+                self.now += self.seconds[min(step.number, len(self.seconds)) - 1]
+                yield step
+
+        monkeypatch.setattr(fitting.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(fitting, "steps", slow)
+
+    def __call__(self, model: MultiTaskModel) -> tuple[float, dict[str, dict[str, float]]]:
+        """Evaluate for a minute and a half."""
+        self.now += 90
+        return 0.5, {}
+
+
+def test_the_first_checkpoint_comes_after_a_minute_and_the_others_as_the_recipe_says(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[int] = []
+    monkeypatch.setattr(fitting, "save_checkpoint", lambda folder, step, *rest: saved.append(step))
+    Clock(monkeypatch, 20)
+    run(tmp_path / "five", tiny, training(checkpoint="5 minutes", steps=35))
+    assert saved == [3, 18, 33]
+    saved.clear()
+    run(tmp_path / "half", tiny, training(checkpoint="0.5 minutes", steps=5))
+    assert saved == [2, 4]
+
+
+def test_the_time_left_is_not_judged_by_slow_first_steps_nor_by_evaluations(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch, 60, 30, 10, 2)  # and 2 seconds for every other step
+    events = list(start(tmp_path, some_model(tiny), training(steps=14, evaluate="6 steps"), clock))
+    left = {event.step: event.seconds_left for event in events if isinstance(event, Report)}
+    # Until the first evaluation nobody knows what one takes; that of a step comes after its report.
+    assert left == {
+        1: None, 2: None, 3: None, 4: None, 5: None, 6: 8 * 2, 7: 7 * 2 + 2 * 90, 8: 6 * 2 + 2 * 90,
+        9: 5 * 2 + 2 * 90, 10: 4 * 2 + 2 * 90, 11: 3 * 2 + 2 * 90, 12: 2 * 2 + 2 * 90, 13: 2 + 90, 14: 90,
+    }  # fmt: skip
+
+
+def test_the_time_left_follows_a_machine_that_slows_down(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Clock(monkeypatch, *[1] * 20, 10)
+    events = list(start(tmp_path, some_model(tiny), training(steps=60), None))
+    left = {event.step: event.seconds_left for event in events if isinstance(event, Report)}
+    assert left[20] == pytest.approx(40)
+    assert 8 * 20 < left[40] < 10 * 20, "ten seconds a step, of which there are 20"
 
 
 @given(st.integers(1, 3000), st.integers(1, 500), st.sampled_from(["steps", "epochs"]), st.integers(1, 300))
@@ -217,7 +273,9 @@ def test_reports_add_up_what_happened_since_the_last(tiny: Path, tmp_path: Path,
     expected = {task.name: float(loss.parts[0, i]) / counts[i] for i, task in enumerate(TASKS) if counts[i]}
     assert first.parts == pytest.approx(expected, rel=1e-4)
     assert first.total == 8 and first.epoch == 1 / EPOCH and first.micro_batch == 8
-    assert first.rows_per_second > 0 and first.seconds_left > 0 and reports[-1].seconds_left == 0
+    assert first.rows_per_second > 0
+    assert [report.seconds_left is None for report in reports] == [True] * 5 + [False] * 3
+    assert reports[5].seconds_left > 0 and reports[-1].seconds_left == 0
     assert first.padding == pytest.approx(batches[0].padding)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [(line["step"], line["loss"]) for line in lines] == [(report.step, report.loss) for report in reports]
@@ -312,6 +370,17 @@ def test_a_run_cut_off_many_times_ends_with_the_same_bits_and_history(
     assert rest[-1] == events[-1]
     assert isinstance(rest[-1], Fitted) and (rest[-1].best_step, rest[-1].step) == (2, 6)
     assert same(weights_of(model), weights_of(whole))
+
+
+def test_going_on_says_from_which_step(tiny: Path, tmp_path: Path, talkative: None) -> None:
+    settings = training(checkpoint="2 steps")
+    how: dict[str, Any] = {"accelerator": make_accelerator(Machine(device="cpu", threads=1), "fp32"), "seed": 0}
+    how |= {"folder": tmp_path, "evaluate": Scripted()}
+    objective = Objective(TASKS, "sigmoid")
+    first = next(event for event in fit(some_model(tiny), objective, some_batches(), settings, **how))
+    assert not isinstance(first, Resumed)
+    cut_off(tmp_path, some_model(tiny), settings, 5)
+    assert next(fit(some_model(tiny), objective, some_batches(), settings, **how)) == Resumed(4, 8)
 
 
 def test_a_finished_run_gives_its_weights_again_without_a_step(tiny: Path, tmp_path: Path) -> None:

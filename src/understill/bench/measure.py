@@ -18,7 +18,7 @@ import numpy as np
 from understill.bench.server import CONNECTIONS, ROWS, serving
 from understill.bench.subjects import PIPELINE, Subject
 from understill.evaluate.clock import PIPELINE_BATCH, Latency, Text, latency_of, seconds_of
-from understill.runtime.onnx import cores
+from understill.runtime.cores import cores
 from understill.tasks import Task
 
 #: What is timed of each model, in this order.

@@ -62,25 +62,29 @@ def init(
     epilog=examples_of(
         "understill check recipes/quickstart.yaml",
         "understill check my.yaml --set training.epochs=5",
+        "understill check my.yaml --time",
         "understill check my.yaml --full",
     )
 )
 def check(
     recipe: RecipeFile,
     sets: Sets = None,
+    timed: Annotated[bool, typer.Option("--time", help="Time real steps of every model; may take minutes.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Print the whole recipe, defaults included.")] = False,
 ) -> None:
     """Check a recipe and its data without training; say what would run and about how long."""
     loaded = load(recipe, sets)
     from understill import terminal
     from understill.estimate import estimate
+    from understill.events import Checking
     from understill.pipeline import make_study, open_teacher
 
     with terminal.Progress() as watch:
         study = make_study(loaded, watch)
-        for plan, teacher in study.outsiders:
+        for number, (plan, teacher) in enumerate(study.outsiders):
+            watch(Checking(f"opening {teacher.name}", number, len(study.outsiders)))
             open_teacher(plan, teacher)
-        times = estimate(study)
+        times = estimate(study, watch, timed=timed)
     terminal.show_plan(study, times)
     if full:
         terminal.show_yaml(loaded.to_yaml())

@@ -32,7 +32,8 @@ from understill.pipeline.planning import as_trained
 from understill.pipeline.reading import read_labelled
 from understill.recipe import Recipe
 from understill.runtime.answers import Answerer, Predictions
-from understill.runtime.onnx import OnnxModel, cores
+from understill.runtime.cores import cores
+from understill.runtime.onnx import OnnxModel
 from understill.ship import huggingface
 from understill.ship.card import Card, DevScore, as_markdown
 from understill.ship.forms import refuse_there, take_order

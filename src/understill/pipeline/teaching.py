@@ -21,7 +21,7 @@ from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.wording import make_words
 from understill.train.device import make_accelerator
-from understill.train.fit import Evaluated, Fitted, Report, Scores, fit
+from understill.train.fit import Evaluated, Fitted, Report, Resumed, Scores, fit
 from understill.train.loop import Step
 from understill.train.objective import Objective
 from understill.train.turns import Job, places_of, places_on, take_turns
@@ -142,7 +142,8 @@ def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, Fitted]:
         if isinstance(event, Step):
             yield
             continue
-        accelerator.log(_numbers(event), step=event.step)
+        if not isinstance(event, Resumed):
+            accelerator.log(_numbers(event), step=event.step)
         watch(Turn(title))
         watch(event)
         if isinstance(event, Fitted):

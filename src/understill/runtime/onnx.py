@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from understill.errors import UserError
 from understill.runtime.answers import Answerer, Predictions
+from understill.runtime.cores import cores
 from understill.runtime.cutting import closing, cut
 from understill.tasks import Task
 
@@ -40,12 +40,6 @@ Ints = NDArray[np.int64]
 def output_name(task: str) -> str:
     """Name a task's output of the graph."""
     return f"logits_{task}"
-
-
-def cores() -> int:
-    """Count the cores that this process may use; not every system can tell them from those of the machine."""
-    allowed: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def is_export(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from understill.runtime.onnx import cores
+from understill.runtime.cores import cores
 from understill.serve.app import make_app
 from understill.serve.listening import BACKLOG, let_nobody_begin, take_waiting
 from understill.serve.logs import tell

@@ -18,6 +18,7 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import LoggerType
 
 from understill.errors import UserError, nearest
+from understill.runtime.cores import cores
 from understill.schema import Machine
 
 log = logging.getLogger(__name__)
@@ -37,13 +38,24 @@ def make_accelerator(
     device = pick_device(machine)
     if device == "cpu":
         _keep_memory()
-    if machine.threads:
-        torch.set_num_threads(machine.threads)
+    set_threads(machine)
     check_trackers(trackers)
     # accelerate keeps one state per process; each model may want another precision.
     AcceleratorState._reset_state(True)
     mixed = {"fp32": "no"}.get(chosen := pick_precision(precision, device), chosen)
     return Accelerator(mixed_precision=mixed, cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder)
+
+
+def set_threads(machine: Machine) -> None:
+    """Take as many threads as the recipe says, or as there are cores: torch does not know a container's share of them.
+
+    They do not follow the load, since another number of threads gives other last digits, and a run that goes on from a
+    checkpoint gives the same.
+    """
+    if machine.threads:
+        torch.set_num_threads(machine.threads)
+    elif "OMP_NUM_THREADS" not in os.environ and cores() < torch.get_num_threads():
+        torch.set_num_threads(cores())
 
 
 def device_name(device: str) -> str:

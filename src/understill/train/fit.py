@@ -22,10 +22,11 @@ from understill.train.checkpoint import load_checkpoint, load_weights, save_chec
 from understill.train.loop import Step, steps, total_steps
 from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
+from understill.train.pace import Pace
 from understill.train.trouble import Trouble
 
-#: Minutes of training that a last checkpoint keeps from being lost while the model is saved and scored.
-_AT_THE_END = 1.0
+#: Minutes until the first checkpoint, and of training that a last one keeps from being lost while the model is scored.
+_SOON = 1.0
 #: Seconds between two readings of the loss; reading makes a GPU wait.
 REPORT_SECONDS = 1.0
 
@@ -43,10 +44,18 @@ class Report:
     parts: dict[str, float]  # mean loss of each task's rows; with teachers, NAME/hard and NAME/soft unweighted as well
     rate: float
     rows_per_second: float
-    seconds_left: float
+    seconds_left: float | None  # None until a few steps are done
     padding: float  # share of token places that held nothing
     micro_batch: int
     mix: float | None = None  # λ of teacher annealing
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Training goes on from a checkpoint."""
+
+    step: int
+    total: int
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,9 @@ class Fitted:
         return self.step < self.total
 
 
+Event = Step | Report | Resumed | Evaluated | Fitted
+
+
 @dataclass
 class Progress:
     """What has to survive a crash besides weights and optimiser."""
@@ -93,10 +105,8 @@ class Progress:
 class Meter:
     """Adds up what happened between two reports."""
 
-    def __init__(self, tasks: list[str], start: int) -> None:
-        self.tasks = tasks
-        self.began = time.monotonic()
-        self.start = start
+    def __init__(self, tasks: list[str], pace: Pace) -> None:
+        self.tasks, self.pace = tasks, pace
         self._clear()
 
     def _clear(self) -> None:
@@ -125,8 +135,8 @@ class Meter:
         """Read the sums, which waits for the device, and start anew."""
         assert self.parts is not None and self.counts is not None
         sums, counts = self.parts.tolist(), self.counts.tolist()
-        now = time.monotonic()
-        left = (now - self.began) / (step.number - self.start) * (step.total - step.number)
+        seconds = time.monotonic() - self.since
+        self.pace.add(self.steps, seconds)
         report = Report(
             step.number,
             step.total,
@@ -134,8 +144,8 @@ class Meter:
             sum(sums[0]) / max(1.0, sum(counts[0])),
             self._parts(sums, counts),
             step.rate,
-            self.rows / max(1e-9, now - self.since),
-            left,
+            self.rows / max(1e-9, seconds),
+            self.pace.left(step.number),
             batches.padding_share(step.number - self.steps, step.number),
             step.micro_batch,
             step.mix,
@@ -156,11 +166,16 @@ class Meter:
 
 def is_due(every: Every, step: int, steps_per_epoch: int) -> bool:
     """Tell whether something that happens every so often happens after this step."""
+    return times_due(every, step, steps_per_epoch) > times_due(every, step - 1, steps_per_epoch)
+
+
+def times_due(every: Every, step: int, steps_per_epoch: int) -> int:
+    """Return how often something that happens every so often has happened by this step."""
     if every.unit in ("never", "minutes"):
-        return False
+        return 0
     period = every.count * (1 if every.unit == "steps" else steps_per_epoch)
     # 0.07 epochs of 100 steps are 7 steps, not 7.000000000000001.
-    return int(step / period + 1e-9) > int((step - 1) / period + 1e-9)
+    return int(step / period + 1e-9)
 
 
 class _Fit:
@@ -195,9 +210,11 @@ class _Fit:
         """The number of steps in all."""
         return total_steps(self.training, self.batches.steps_per_epoch)
 
-    def run(self, seed: int) -> Iterator[Step | Report | Evaluated | Fitted]:
+    def run(self, seed: int) -> Iterator[Event]:
         """Take the steps that are left."""
         began, before = time.monotonic(), self.state.seconds
+        if self.state.step:
+            yield Resumed(self.state.step, self.total)
         if not self.state.stopped and self.state.step < self.total:
             for event in self._train(seed):
                 self.state.seconds = before + time.monotonic() - began
@@ -211,8 +228,9 @@ class _Fit:
         yield Fitted(state.step, self.total, state.best_step, state.history, state.seconds)
 
     def _train(self, seed: int) -> Iterator[Step | Report | Evaluated]:
-        state, training, pace = self.state, self.training, self.batches.steps_per_epoch
-        meter, saved = Meter(self.names, state.step), time.monotonic()
+        state, training, epoch = self.state, self.training, self.batches.steps_per_epoch
+        pace = Pace(self.total, self._evaluations_left)
+        meter, saved, first = Meter(self.names, pace), time.monotonic(), True
         self.model.train()
         for step in self._steps(seed):
             meter.add(step)
@@ -223,20 +241,29 @@ class _Fit:
                 self._stop_at_trouble()
                 _write_log(self.log, report)
                 yield report
-            if is_due(training.evaluate, step.number, pace) or (last and training.evaluate.unit != "never"):
+            if is_due(training.evaluate, step.number, epoch) or (last and training.evaluate.unit != "never"):
                 self._stop_at_trouble()
                 looked = time.monotonic()
                 evaluated = self._look()
-                meter.rest(time.monotonic() - looked)
+                pace.evaluation = time.monotonic() - looked
+                meter.rest(pace.evaluation)
                 yield evaluated
             state.stopped = bool(training.patience and state.stale >= training.patience)
-            if _save_due(training.checkpoint, step.number, pace, saved, last or state.stopped):
+            if _save_due(training.checkpoint, step.number, epoch, saved, first, last or state.stopped):
                 self._stop_at_trouble()
+                began = time.monotonic()
                 self._save()
-                saved = time.monotonic()
+                saved, first = time.monotonic(), False
+                meter.rest(saved - began)
             yield step
             if state.stopped:
                 break
+
+    def _evaluations_left(self, step: int) -> int:
+        """Count the evaluations from after this step on, with that at the end."""
+        every, epoch = self.training.evaluate, self.batches.steps_per_epoch
+        at_the_end = every.unit != "never" and not is_due(every, self.total, epoch)
+        return times_due(every, self.total, epoch) - times_due(every, step - 1, epoch) + at_the_end
 
     def _steps(self, seed: int) -> Iterator[Step]:
         return steps(
@@ -310,7 +337,7 @@ def fit(
     folder: Path,
     evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
     fast: bool = False,
-) -> Iterator[Step | Report | Evaluated | Fitted]:
+) -> Iterator[Event]:
     """Train, or go on training from the checkpoint in `folder`; afterwards the model holds the weights to keep.
 
     Every step is given, so that several models can be trained in turns.
@@ -328,10 +355,10 @@ def _drop_old_best(folder: Path, keep: set[int]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _save_due(every: Every, step: int, steps_per_epoch: int, saved: float, last: bool) -> bool:
+def _save_due(every: Every, step: int, steps_per_epoch: int, saved: float, first: bool, last: bool) -> bool:
     if every.unit == "minutes":
         # The finished model is saved at once, so a checkpoint before it is worth its time only after a long while.
-        return time.monotonic() - saved >= (min(every.count, _AT_THE_END) if last else every.count) * 60
+        return time.monotonic() - saved >= (min(every.count, _SOON) if first or last else every.count) * 60
     return last or is_due(every, step, steps_per_epoch)
 
 

@@ -123,8 +123,8 @@ class Scored:
 
 
 Event: TypeAlias = (
-    "Reading | Checking | Augmenting | Tokenising | Teaching | Turn | Waiting | Examined | Chosen | Labelling | Asking | Scored | "
-    "Tuned | Report | Resumed | Evaluated | Fitted"
+    "Reading | Checking | Augmenting | Tokenising | Teaching | Turn | Waiting | Examined | Chosen | Labelling | "
+    "Asking | Scored | Tuned | Report | Resumed | Evaluated | Fitted"
 )
 Watch: TypeAlias = Callable[[Event], None]
 

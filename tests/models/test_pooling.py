@@ -13,7 +13,7 @@ import pytest
 from helpers import TASKS, some_model
 from understill.models.encoder import load_tokenizer, resolve
 from understill.models.folder import save_model
-from understill.models.pooling import normalises, own_pooling
+from understill.models.pooling import own_pooling
 
 PLACE = "sentence_transformers.models"
 OLD = {"word_embedding_dimension": 32, "pooling_mode_cls_token": False, "pooling_mode_max_tokens": False}
@@ -50,12 +50,13 @@ def test_a_sentence_encoder_says_how_it_pools(pooling: Any, expected: str, tmp_p
 
 def test_a_sentence_encoder_says_whether_its_vectors_have_the_length_1(tmp_path: Path) -> None:
     newer = "sentence_transformers.base.modules.normalize"
-    assert not normalises(sentence_encoder(tmp_path / "plain", {"pooling_mode": "mean"}))
-    assert normalises(sentence_encoder(tmp_path / "old", {"pooling_mode": "mean"}, "Normalize"))
-    assert normalises(sentence_encoder(tmp_path / "new", {"pooling_mode": "mean"}, "Normalize", place=newer))
+    mean = {"pooling_mode": "mean"}
+    assert own_pooling(sentence_encoder(tmp_path / "plain", mean)) == "mean"
+    assert own_pooling(sentence_encoder(tmp_path / "old", mean, "Normalize")) == "normalised"
+    assert own_pooling(sentence_encoder(tmp_path / "new", mean, "Normalize", place=newer)) == "normalised"
 
 
-@pytest.mark.parametrize("pooling", ["default", "mean"])
+@pytest.mark.parametrize("pooling", ["default", "mean", "normalised"])
 def test_a_model_trained_here_says_it_in_its_manifest(pooling: str, tiny: Path, tmp_path: Path) -> None:
     model = some_model(tiny, pooling=pooling)
     save_model(tmp_path / "model", model, load_tokenizer(str(tiny)), {task.name: 32 for task in TASKS}, "{}", {})
@@ -63,10 +64,10 @@ def test_a_model_trained_here_says_it_in_its_manifest(pooling: str, tiny: Path, 
 
 
 def test_what_says_nothing_is_read_as_its_architecture_reads_it(tiny: Path, tmp_path: Path) -> None:
-    assert (own_pooling(str(tiny)), normalises(str(tiny))) == ("default", False)
+    assert own_pooling(str(tiny)) == "default"
     assert own_pooling(str(tmp_path / "nowhere")) == "default"
     (tmp_path / "modules.json").write_text("{")
-    assert (own_pooling(str(tmp_path)), normalises(str(tmp_path))) == ("default", False)
+    assert own_pooling(str(tmp_path)) == "default"
 
 
 def test_a_hub_models_pooling_is_fetched_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,14 @@ class Tokens:
     def lengths(self) -> NDArray[np.int32]:
         """The number of tokens of each row."""
         return np.diff(self.offsets).astype(np.int32)
+
+    def take(self, rows: NDArray[np.int64]) -> Tokens:
+        """Return the tokens of some rows, in memory."""
+        lengths = self.lengths[rows].astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        places = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        parts = {"ids": self.ids[places], "offsets": offsets, "second": self.second[rows], "gold": self.gold[rows]}
+        return replace(self, folder=Path(), fingerprint="", **parts)
 
 
 class _Broken(Exception):

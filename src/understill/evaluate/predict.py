@@ -23,6 +23,7 @@ from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens
 from understill.errors import UserError
 from understill.models.heads import to_scores
+from understill.models.multitask import MultiTaskModel
 from understill.runtime.answers import Predictions
 from understill.schema import HeadsSpec
 from understill.tasks import Kind, Task
@@ -77,17 +78,9 @@ def predict_all(
     called. `exact` keeps to the precision of the weights on a GPU too.
     """
     columns = {task.name: model.columns(task.head) for task in tasks}
-    device = next(model.parameters()).device
-    low = not exact and device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    packed = len(tokens) >= MANY if model.light else low
-    pieces = _packed if packed and model.packs_on(device) else _padded
     number = model.number(tasks[0].head) if len(tasks) == 1 else EVERY
-    logits = torch.empty(len(tokens), max((span.stop for span in columns.values()), default=0), device=device)
-    with torch.autocast("cuda", torch.bfloat16) if low else nullcontext():
-        for rows, piece in pieces(tokens, number, batch, device, BUDGET * LIGHT if model.light else BUDGET):
-            logits[rows] = model(piece)[:, : logits.shape[1]].float()
-            if progress:
-                progress(len(piece))
+    width = max((span.stop for span in columns.values()), default=0)
+    logits = _read(model, model, tokens, number, batch, width, progress, exact)
     out = {}
     for task in tasks:
         own = logits[:, columns[task.name]]
@@ -95,6 +88,41 @@ def predict_all(
             own = to_scores(own, task, model.spec.regression)
         out[task.name] = Predictions(task, own.cpu().numpy())
     return out
+
+
+def _read(
+    model: Network,
+    call: Callable[[Batch | Packed], Tensor],
+    tokens: Tokens,
+    number: int,
+    batch: int,
+    width: int,
+    progress: Callable[[int], None] | None = None,
+    exact: bool = False,
+) -> Tensor:
+    """Return what a call gives of each row, [rows, width], for rows of a task, or of every one."""
+    device = next(model.parameters()).device
+    low = not exact and device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    packed = len(tokens) >= MANY if model.light else low
+    pieces = _packed if packed and model.packs_on(device) else _padded
+    values = torch.empty(len(tokens), width, device=device)
+    with torch.autocast("cuda", torch.bfloat16) if low else nullcontext():
+        for rows, piece in pieces(tokens, number, batch, device, BUDGET * LIGHT if model.light else BUDGET):
+            values[rows] = call(piece)[:, :width].float()
+            if progress:
+                progress(len(piece))
+    return values
+
+
+@torch.inference_mode()
+def features(
+    model: MultiTaskModel, tokens: Tokens, task: Task, batch: int, progress: Callable[[int], None] | None = None
+) -> NDArray[np.float32]:
+    """Return what the linear head of a task reads of each row, [rows, features]."""
+    number = model.number(task.name)
+    width = model.heads.tasks[number].get_submodule("out").in_features
+    values = _read(model, lambda piece: model.features(piece, number), tokens, number, batch, width, progress)
+    return values.cpu().numpy()
 
 
 def _padded(tokens: Tokens, task: int, batch: int, device: torch.device, budget: int) -> Iterator[tuple[Tensor, Batch]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -31,6 +33,7 @@ from understill.disk import file_digest
 from understill.errors import UserError, nearest
 from understill.models import assets, attention
 from understill.models.dropout import exchange_dropout
+from understill.models.pooling import POOLED
 from understill.models.shape import HEAD_SHAPES, HeadShape
 from understill.models.words import WordEncoder, WordsConfig, load_words, read_config
 from understill.schema import EncoderSpec
@@ -77,7 +80,9 @@ class Encoder(nn.Module):
         self.network = network
         self.pooling = pooling
         self.shape = HEAD_SHAPES.get(network.config.model_type, HeadShape(pooler=_has_pooler(network)))
-        if (not self.shape.pooler or pooling == "mean") and _has_pooler(network):
+        if pooling == "normalised":  # heads are linear, as on any sentence encoder
+            self.shape = HeadShape(pooler=True)
+        if (not self.shape.pooler or pooling in POOLED) and _has_pooler(network):
             network.register_module("pooler", None)  # never read: its weights would only be carried along
         self.typed = getattr(network.config, "type_vocab_size", 0) > 1
         exchange_dropout(network)
@@ -127,9 +132,9 @@ class Encoder(nn.Module):
         output = self.network(**inputs, starts=batch.starts, longest=batch.longest)
         states: Tensor = output.last_hidden_state[0]  # [tokens, width]
         told = _unpack(states, batch) if tokens else None
-        if self.pooling == "mean":
+        if self.pooling in POOLED:
             sums = states.new_zeros(len(batch) + 1, states.shape[1]).index_add(0, batch.home, states)
-            return sums[:-1] / batch.starts.diff().unsqueeze(1), told
+            return self._scaled(sums[:-1] / batch.starts.diff().unsqueeze(1)), told
         first = states[batch.starts[:-1]]
         if self.shape.pooler:
             pooler: nn.Module = self.network.get_submodule("pooler")
@@ -144,12 +149,16 @@ class Encoder(nn.Module):
         output = self.network(**inputs)
         states: Tensor = output.last_hidden_state  # [n, L, width]
         told = _sides(states, mask, batch.types) if tokens else None
-        if self.pooling == "mean":
+        if self.pooling in POOLED:
             weights = mask.unsqueeze(-1).to(states.dtype)
-            return (states * weights).sum(1) / weights.sum(1), told
+            return self._scaled((states * weights).sum(1) / weights.sum(1)), told
         if self.shape.pooler:
             return output.pooler_output, told
         return states[:, 0], told
+
+    def _scaled(self, means: Tensor) -> Tensor:
+        """Return vectors whose numbers have a mean square of 1, where they are to be normalised."""
+        return functional.normalize(means, dim=1) * math.sqrt(self.width) if self.pooling == "normalised" else means
 
 
 def _unpack(states: Tensor, batch: Packed) -> TokenStates:

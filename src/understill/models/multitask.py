@@ -63,6 +63,11 @@ class MultiTaskModel(nn.Module):
             return self.encoder(batch), None, None
         return *self.encoder.read(batch), None
 
+    def features(self, batch: Batch | Packed, number: int) -> Tensor:
+        """Return what the linear head of a task reads of each row, [n, features]."""
+        vectors, _, pairs = self.encode(batch)
+        return vectors if pairs is None or not bool(self.siamese[number]) else pairs
+
     def packs_on(self, device: torch.device) -> bool:
         """Tell whether it reads packed rows on a device."""
         return self.encoder.packs_on(device)

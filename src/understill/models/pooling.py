@@ -14,23 +14,26 @@ MODULES = "modules.json"
 _OLD = "pooling_mode_"
 
 
-def own_pooling(place: str) -> Literal["default", "mean"]:
-    """Return how an encoder's folder says that texts are pooled: mean, or default where it says nothing else.
+Pooling = Literal["default", "mean", "normalised"]
+#: Those that take the mean of a row's tokens.
+POOLED = ("mean", "normalised")
 
-    A model trained here tells in its manifest, a sentence encoder in the config of its pooling module.
+
+def own_pooling(place: str) -> Pooling:
+    """Return how an encoder's folder says that texts are pooled: default where it says nothing else.
+
+    A model trained here tells in its manifest, a sentence encoder in the config of its pooling module and by whether
+    there is one that normalises.
     """
     folder = Path(place)
     if (folder / MANIFEST).is_file():
-        return "mean" if _read(folder / MANIFEST).get("pooling") == "mean" else "default"
-    for module in _modules(folder):
-        if _kind(module) == "Pooling":
-            return "mean" if _modes(_read(folder / str(module.get("path")) / "config.json")) == ["mean"] else "default"
+        told = _read(folder / MANIFEST).get("pooling")
+        return told if told in POOLED else "default"
+    modules = _modules(folder)
+    for module in modules:
+        if _kind(module) == "Pooling" and _modes(_read(folder / str(module.get("path")) / "config.json")) == ["mean"]:
+            return "normalised" if any(_kind(each) == "Normalize" for each in modules) else "mean"
     return "default"
-
-
-def normalises(place: str) -> bool:
-    """Tell whether an encoder's folder says that vectors are brought to the length 1."""
-    return any(_kind(module) == "Normalize" for module in _modules(Path(place)))
 
 
 def _modes(config: dict[str, Any]) -> list[str]:

@@ -27,6 +27,7 @@ from understill.evaluate.metrics import score
 from understill.evaluate.predictor import Predictor
 from understill.events import Asking, Watch, silent
 from understill.models.folder import ModelFolder, load_model
+from understill.models.pooling import POOLED
 from understill.models.words import WordEncoder
 from understill.pipeline.planning import as_trained
 from understill.pipeline.reading import read_labelled
@@ -236,7 +237,7 @@ class Shipment:
     @property
     def _pooled(self) -> bool:
         """Whether a classifier cannot be asked by `pipeline()`, which knows no mean pooling."""
-        return self.predictor.folder.model.encoder.pooling == "mean"
+        return self.predictor.folder.model.encoder.pooling in POOLED
 
     def _head(self, rows: DevSet) -> Task:
         """Return the task whose head answers a dev set."""

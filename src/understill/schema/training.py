@@ -11,7 +11,6 @@ from pydantic import Field, field_validator, model_validator
 from understill.mistakes import shown
 from understill.section import Every, Fraction, Names, Positive, Section, faulty
 
-
 #: What stands for `auto` where nothing is chosen by trial.
 PLAIN_RATE, PLAIN_PASSES = 1e-4, 3.0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from understill.errors import UserError, listed
 from understill.models.manifest import MANIFEST, find_model, read_facts, read_manifest
+from understill.models.pooling import POOLED
 from understill.models.shape import HEAD_SHAPES, WORDS
 from understill.runtime.answers import choose
 from understill.schema import HeadsSpec
@@ -89,7 +90,7 @@ def _strange(kind: str, pooling: str) -> str:
     if kind == WORDS:
         return "a network over words"
     # With mean pooling the encoder leaves as it is, and dense layers after it.
-    return "" if kind in HEAD_SHAPES or pooling == "mean" else f"a {kind} encoder"
+    return "" if kind in HEAD_SHAPES or pooling in POOLED else f"a {kind} encoder"
 
 
 def unfit_tasks(heads: HeadsSpec, tasks: Sequence[Task]) -> dict[str, str]:
@@ -117,7 +118,7 @@ def allowed(kind: str, pooling: str, heads: HeadsSpec, tasks: Sequence[Task]) ->
         return everything
     why = unfit_tasks(heads, tasks)
     fit = [task.name for task in tasks if task.name not in why]
-    by = "sentence-transformers" if pooling == "mean" else "transformers.pipeline()"
+    by = "sentence-transformers" if pooling in POOLED else "transformers.pipeline()"
     said = f"{', '.join(fit)}, for {by}" if fit else "no task"
     if what := _strange(kind, pooling):
         said = f"no task, since it has no classifier for {what}"

@@ -19,6 +19,7 @@ from understill.evaluate.predict import Network, predict_all
 from understill.models.encoder import load_config, load_tokenizer
 from understill.models.folder import ModelFolder
 from understill.models.heads import Head
+from understill.models.pooling import POOLED
 from understill.runtime.answers import Answerer, Predictions
 from understill.schema import HeadsSpec
 from understill.ship import sentences
@@ -33,7 +34,7 @@ _DENSE, _OUT = ("classifier.dense", "pooler.dense", "pre_classifier"), ("classif
 
 def write_classifier(folder: ModelFolder, task: Task, target: Path) -> None:
     """Write one task with its tokeniser: as a sequence classifier, or with mean pooling, which none has, as modules."""
-    scores, pooled = task.kind == "regression", folder.model.encoder.pooling == "mean"
+    scores, pooled = task.kind == "regression", folder.model.encoder.pooling in POOLED
     # One that is read anew: the model's own names an attention function that is only there in this process.
     config = load_config(str(folder.path), str(folder.path))
     labels = ("score",) if scores else task.labels
@@ -48,7 +49,7 @@ def write_classifier(folder: ModelFolder, task: Task, target: Path) -> None:
             "task": task.to_dict(),
             "max_length": folder.max_lengths[task.name],
             "regression": "raw" if pooled or link == "unit" else link,  # a line can be part of the weights
-            **({"pooling": "mean"} if pooled else {}),
+            **({"pooling": folder.model.encoder.pooling} if pooled else {}),
         },
     )
     if pooled:
@@ -94,7 +95,7 @@ def _weights(folder: ModelFolder, task: Task, network: PreTrainedModel) -> dict[
 
 def score_link(folder: ModelFolder, task: Task) -> str:
     """Say how a score comes from what the classifier gives, where that is not the score itself."""
-    raw = folder.model.spec.regression != "sigmoid" or folder.model.encoder.pooling == "mean"
+    raw = folder.model.spec.regression != "sigmoid" or folder.model.encoder.pooling in POOLED
     if task.kind != "regression" or raw or task.range is None:
         return ""
     low, high = task.range
@@ -130,7 +131,7 @@ class ClassifierModel(Answerer):
             raise UserError(f"{folder / 'config.json'}: broken: {type(error).__name__}: {error}") from None
         self.tasks, self.max_lengths = (task,), {task.name: length}
         tokenizer = load_tokenizer(str(folder), str(folder))
-        self.encode, self.pooled = TextEncoder(tokenizer), facts.get("pooling") == "mean"
+        self.encode, self.pooled = TextEncoder(tokenizer), facts.get("pooling") in POOLED
         if self.pooled:
             self.model: Network = sentences.Sentences(folder, task.outputs).to(device).eval()
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from understill.data.batch import Batch
@@ -56,7 +58,11 @@ def _layers(folder: ModelFolder, task: Task) -> list[Dense]:
     if head.dense is not None:
         layers.append(Dense(head.dense.weight, head.dense.bias, _ACTIVATIONS[model.encoder.shape.activation]))
     scores = task.kind == "regression"
-    layers.append(Dense(head.out.weight, head.out.bias, nn.Sigmoid if scores and link == "sigmoid" else nn.Identity))
+    # Vectors of the length 1 are what the library knows; ours are longer.
+    length = math.sqrt(model.encoder.width) if model.encoder.pooling == "normalised" else 1.0
+    layers.append(
+        Dense(head.out.weight * length, head.out.bias, nn.Sigmoid if scores and link == "sigmoid" else nn.Identity)
+    )
     if scores and link != "raw" and task.range is not None:
         low, high = task.range
         layers.append(Dense(torch.tensor([[high - low]]), torch.tensor([low])))
@@ -76,9 +82,9 @@ def write_modules(folder: ModelFolder, task: Task, target: Path) -> None:
     if "add_pooling_layer" in inspect.signature(type(encoder.network)).parameters:
         settings["model_args"] = {"add_pooling_layer": False}  # it has no weights here
     write_json(target / "sentence_bert_config.json", settings)
-    layers = _layers(folder, task)
-    paths = ["", "1_Pooling", *(f"{number}_Dense" for number in range(2, len(layers) + 2))]
-    kinds = ["Transformer", "Pooling", *["Dense"] * len(layers)]
+    layers, between = _layers(folder, task), ["Normalize"] if encoder.pooling == "normalised" else []
+    kinds = ["Transformer", "Pooling", *between, *["Dense"] * len(layers)]
+    paths = [f"{number}_{kind}" if number else "" for number, kind in enumerate(kinds)]
     listed = [
         {"idx": number, "name": str(number), "path": path, "type": f"{_PLACE}.{kind}"}
         for number, (path, kind) in enumerate(zip(paths, kinds, strict=True))
@@ -87,7 +93,9 @@ def write_modules(folder: ModelFolder, task: Task, target: Path) -> None:
     modes = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens")
     pooling = {"word_embedding_dimension": encoder.width, **{f"pooling_mode_{each}": False for each in modes}}
     _write_module(target / paths[1], {**pooling, "pooling_mode_mean_tokens": True})
-    for path, layer in zip(paths[2:], layers, strict=True):
+    for path in paths[2 : 2 + len(between)]:
+        (target / path).mkdir()
+    for path, layer in zip(paths[-len(layers) :], layers, strict=True):
         _write_dense(target / path, layer, task.pair and path == paths[-1])
     facts: dict[str, Any] = {
         # A pair is read as one row, which is what the library calls a cross-encoder.
@@ -132,6 +140,7 @@ class Sentences(nn.Module):
             encoder.network.load_state_dict(load_file(folder / WEIGHTS))
             listed = json.loads((folder / MODULES).read_text(encoding="utf-8"))
             layers = [_read_dense(folder / each["path"]) for each in listed if each["type"].endswith(".Dense")]
+            self.normalised = any(each["type"].endswith(".Normalize") for each in listed)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise UserError(f"{folder} cannot be loaded: {what}") from None
@@ -139,7 +148,9 @@ class Sentences(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the logits, or the score, of every row, [n, outputs]."""
-        return self.layers(self.encoder(batch))  # type: ignore[no-any-return]
+        means = self.encoder(batch)
+        vectors = functional.normalize(means, dim=1) if self.normalised else means
+        return self.layers(vectors)  # type: ignore[no-any-return]
 
     def packs_on(self, device: torch.device) -> bool:
         """Tell whether it reads packed rows: it does not, so that it can be compared to what the library does."""

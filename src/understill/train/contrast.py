@@ -1,0 +1,70 @@
+"""The contrastive objective: texts of a class drawn together, those of different classes apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from understill.data.batch import Batch
+from understill.data.packed import Packed
+from understill.models.multitask import MultiTaskModel
+from understill.tasks import Task
+from understill.train.objective import Loss
+
+
+class Vectors(nn.Module):
+    """A model whose heads are left out: it gives each row's vector."""
+
+    def __init__(self, model: MultiTaskModel) -> None:
+        super().__init__()
+        self.encoder = model.encoder
+
+    def forward(self, batch: Batch | Packed, only: int | None = None) -> Tensor:
+        """Return one vector per row, [n, width]."""
+        return self.encoder(batch)  # type: ignore[no-any-return]
+
+
+class Contrast(nn.Module):
+    """The squared error of cosines: 1 is wanted of two rows of a class, 0 of two of different classes.
+
+    All pairs of rows of a batch that belong to the same task are compared; those that are alike and those that are not
+    weigh the same, however many they are.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        super().__init__()
+        self.tasks = tuple(tasks)
+
+    def forward(
+        self, vectors: Tensor, batch: Batch | Packed, denominator: float = 1.0, progress: float | Tensor = 0.0
+    ) -> Loss:
+        """Return the loss of a batch; it is a mean, so the denominator does not enter."""
+        units = functional.normalize(vectors.float(), dim=1)
+        same = _pairs(batch.gold)
+        comparable = _pairs(batch.task) & ~torch.eye(len(batch.gold), dtype=torch.bool, device=vectors.device)
+        squares = (units @ units.T - same.float()).square()
+        alike, unlike = comparable & same, comparable & ~same
+        total = (_mean(squares, alike) + _mean(squares, unlike)) / 2
+        parts = torch.zeros(3, len(self.tasks), device=vectors.device)
+        counts = torch.zeros_like(parts)
+        parts[:2, 0], counts[:2, 0] = total.detach() * len(batch.gold), len(batch.gold)
+        return Loss(total, parts, counts)
+
+    def check(self, vectors: Tensor, batch: Batch | Packed) -> None:
+        """Every row of every task can be compared."""
+
+    def mix(self, progress: float) -> float | None:
+        """Nothing is annealed."""
+        return None
+
+
+def _pairs(values: Tensor) -> Tensor:
+    """Tell which pairs of rows have the same value, [n, n]."""
+    return values.unsqueeze(0) == values.unsqueeze(1)
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    return (values * mask).sum() / mask.sum().clamp(min=1)

@@ -120,7 +120,7 @@ def features(
 ) -> NDArray[np.float32]:
     """Return what the linear head of a task reads of each row, [rows, features]."""
     number = model.number(task.name)
-    width = model.heads.tasks[number].get_submodule("out").in_features
+    width = int(model.heads.tasks[number].get_submodule("out").weight.shape[1])  # type: ignore[union-attr]
     values = _read(model, lambda piece: model.features(piece, number), tokens, number, batch, width, progress)
     return values.cpu().numpy()
 

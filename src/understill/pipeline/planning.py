@@ -181,7 +181,7 @@ def _look_at_rates(recipes: Sequence[Recipe]) -> None:
         if settings.encoder.own
     ):
         usual = _USUAL[optimizer]
-        if rate < usual / 10:
+        if rate != "auto" and rate < usual / 10:
             what = f"{name} begins at random and hardly learns at a learning rate of {rate:g}"
             log.warning("%s → write training: {lr: %g} for it, as is usual with %s", what, usual, optimizer)
 

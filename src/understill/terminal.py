@@ -119,6 +119,10 @@ class Progress:
         else:
             self._line(f"{'training' if event.state == 'new' else 'already trained:'} {event.model}")
 
+    def _tuned(self, event: Any) -> None:
+        for reason in event.reasons:
+            self._line(f"  {event.model}: {reason}")
+
     def _resumed(self, event: Any) -> None:
         self._line(f"{self.model}: going on from step {event.step:,} of {event.total:,}")
 

@@ -120,8 +120,9 @@ def features(
 ) -> NDArray[np.float32]:
     """Return what the linear head of a task reads of each row, [rows, features]."""
     number = model.number(task.name)
-    width = int(model.heads.tasks[number].get_submodule("out").weight.shape[1])  # type: ignore[union-attr]
-    values = _read(model, lambda piece: model.features(piece, number), tokens, number, batch, width, progress)
+    out = model.heads.tasks[number].get_submodule("out")
+    assert isinstance(out, nn.Linear)
+    values = _read(model, lambda piece: model.features(piece, number), tokens, number, batch, out.in_features, progress)
     return values.cpu().numpy()
 
 

@@ -8,19 +8,43 @@ from typing import Any
 from understill.data.load import LoadedTask
 from understill.errors import UserError
 from understill.models.encoder import check_layers, check_lengths
+from understill.models.pooling import own_pooling
 from understill.pipeline.plan import Fold, Lessons, ModelPlan, Role, Start, WordSource, max_length
 from understill.pipeline.wording import plan_words
 from understill.recipe import Recipe, fingerprint
-from understill.schema import NETWORKS, EncoderSpec, Settings, WordsSpec
+from understill.schema import NETWORKS, EncoderSpec, Settings, Training, WordsSpec
 from understill.train.device import pick_device, pick_precision
 
 #: Goes up whenever the same recipe would train to another result.
 TRAINING_VERSION = 3
+#: Goes up whenever other settings would be chosen for the same rows.
+TUNING_VERSION = 1
 
 
 def own_names(recipe: Recipe) -> set[str]:
     """Name the teachers that an encoder may be cut out of."""
     return {str(teacher.name) for teacher in recipe.teachers if teacher.trained}
+
+
+def _settled(settings: Settings, start: Start) -> Settings:
+    """Return settings in which nothing is left open but what is chosen when the model is trained."""
+    encoder, heads, training = settings.encoder, settings.heads, settings.training
+    if encoder.pooling == "auto":
+        if start.model:
+            pooling = start.model.settings.encoder.pooling
+        else:
+            pooling = "default" if encoder.own else own_pooling(start.place)
+        encoder = encoder.model_copy(update={"pooling": pooling})
+    if training.lr != "auto":
+        training = training.plain()
+        if heads.pairs == "auto" and not start.heads:
+            heads = heads.model_copy(update={"pairs": "linear"})
+    return settings.model_copy(update={"encoder": encoder, "heads": heads, "training": training})
+
+
+def _later(training: Training) -> set[str]:
+    """Name settings that came later and are as if they were not there, so that old fingerprints hold."""
+    return ({"head_lr"} if training.head_lr is None else set()) | ({"start"} if training.start == "fresh" else set())
 
 
 class Drafts:
@@ -90,10 +114,11 @@ class Drafts:
     ) -> ModelPlan:
         """Return a model of these tasks, with the fingerprint of all that goes into it."""
         tasks = tuple(self.loaded[key].task for key in keys)
+        settings = _settled(settings, start)
         if start.name in NETWORKS and not (start.model or start.words):
             words = plan_words(self.recipe, self.loaded, settings, self.sources[settings.encoder.words], keys, fold)
             start = Start(start.name, str(words.folder), words=words)
-        training = settings.training.model_dump(mode="json", exclude={"checkpoint"})
+        training = settings.training.model_dump(mode="json", exclude={"checkpoint", *_later(settings.training)})
         training["precision"] = pick_precision(settings.training.precision, pick_device(self.recipe.machine))
         facts: dict[str, Any] = {
             "stage": "teach",
@@ -107,6 +132,7 @@ class Drafts:
             "fold": fold.facts if fold else None,
             "tasks": [self._task_facts(key, settings, key in augmented) for key in keys],
             "lessons": self._lesson_facts(lessons) if lessons else None,
+            **({"tuning": [TUNING_VERSION, settings.heads.pairs]} if settings.training.lr == "auto" else {}),
         }
         print_of = fingerprint(facts)
         # Named by what it is, not by its part in this run: recipes that ask for the same model share it.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,15 @@ from understill.disk import write_json
 from understill.events import Scored, Teaching, Turn, Watch, silent
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
-from understill.models.multitask import MultiTaskModel, continued, new_model
+from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.labelling import join_targets
 from understill.pipeline.locking import patiently
 from understill.pipeline.plan import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length, once_each
 from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
+from understill.pipeline.tuning import Choice, tune
 from understill.pipeline.wording import make_words
-from understill.train.device import make_accelerator
+from understill.train.device import make_accelerator, pick_device
 from understill.train.fit import Evaluated, Fitted, Report, Resumed, Scores, fit
 from understill.train.loop import Step
 from understill.train.objective import Objective
@@ -37,6 +38,7 @@ class TrainedModel:
     scores: Scores
     history: list[dict[str, Any]]
     seconds: float
+    chosen: Mapping[str, Any] | None = None  # what the recipe left open, and why
 
 
 def teach(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> list[TrainedModel]:
@@ -91,7 +93,13 @@ def _work(plan: Plan, model: ModelPlan) -> float:
 
 def _trained(model: ModelPlan, facts: dict[str, Any]) -> TrainedModel:
     return TrainedModel(
-        model.name, model.role, model.folder / "model", facts["scores"], facts["history"], facts["seconds"]
+        model.name,
+        model.role,
+        model.folder / "model",
+        facts["scores"],
+        facts["history"],
+        facts["seconds"],
+        facts.get("chosen"),
     )
 
 
@@ -102,8 +110,8 @@ def _lesson(wanted: Wanted, watch: Watch, done: dict[Path, dict[str, Any]]) -> G
     try:
         if not model.done:
             watch(Teaching(title, "resumed" if model.started else "new"))
-            fitted = yield from _train(wanted, watch)
-            _finish(plan, model, fitted, watch)
+            fitted, choice = yield from _train(wanted, watch)
+            _finish(plan, model, fitted, choice, watch)
         else:
             watch(Teaching(title, "done"))
         shutil.rmtree(model.folder / "work", ignore_errors=True)
@@ -114,7 +122,7 @@ def _lesson(wanted: Wanted, watch: Watch, done: dict[Path, dict[str, Any]]) -> G
     done[model.folder] = facts
 
 
-def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, Fitted]:
+def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, tuple[Fitted, Choice | None]]:
     """Train a model, or go on training it, and save its folder."""
     plan, model, title = wanted
     recipe, settings, lessons = plan.recipe, model.settings, model.lessons
@@ -123,9 +131,17 @@ def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, Fitted]:
         make_words(plan, model.start.words)
     tokenizer = load_tokenizer(model.start.name, model.start.place)
     tokens = _tokeniser(plan, model, tokenizer, watch)
+    choice = None
+    if settings.training.lr == "auto":
+        choice = yield from tune(plan, model, title, tokens, joined, watch)
+        settings = choice.settings
+        model = replace(model, settings=settings)
     batches = make_batches(plan, model, tokens, joined)
     dev = {(task.task.name, "dev"): tokens(task, "dev") for task in model.scored if task.task in model.tasks}
-    network = _first_weights(model)
+    network = first_weights(model)
+    if not model.started:
+        network.to(pick_device(recipe.machine))
+        yield from prepare_heads(plan, model, network, tokens, batches, title, watch)
     accelerator = make_accelerator(recipe.machine, settings.training.precision, recipe.output.trackers, model.folder)
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
     for event in fit(
@@ -151,15 +167,7 @@ def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, Fitted]:
     accelerator.end_training()
     network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).cpu()
     save_model(model.folder / "model", network, tokenizer, tokens.lengths, recipe.to_yaml(), {})
-    return fitted
-
-
-def _first_weights(model: ModelPlan) -> MultiTaskModel:
-    """Return a model as it is before its training: an encoder with fresh heads, or another trained model."""
-    start, settings = model.start, model.settings
-    if start.heads:
-        return continued(load_model(Path(start.place)).model, model.tasks, settings.heads, settings.encoder.dropout)
-    return new_model(settings.encoder, settings.heads, model.tasks, model.seed, start.place)
+    return fitted, choice
 
 
 def _tokeniser(plan: Plan, model: ModelPlan, tokenizer: Any, watch: Watch) -> Tokeniser:
@@ -167,7 +175,7 @@ def _tokeniser(plan: Plan, model: ModelPlan, tokenizer: Any, watch: Watch) -> To
     return Tokeniser(tokenizer, lengths, cache_folder(plan.recipe), watch)
 
 
-def _finish(plan: Plan, model: ModelPlan, fitted: Fitted, watch: Watch) -> None:
+def _finish(plan: Plan, model: ModelPlan, fitted: Fitted, choice: Choice | None, watch: Watch) -> None:
     """Score a freshly saved model and mark it as finished."""
     scores = _score(plan, model, watch)
     shutil.copyfile(model.folder / "work" / "log.jsonl", model.folder / "log.jsonl")
@@ -176,7 +184,8 @@ def _finish(plan: Plan, model: ModelPlan, fitted: Fitted, watch: Watch) -> None:
         "scores": scores,
         "scored_on": _scored_on(model),
         "history": fitted.history,
-        "seconds": fitted.seconds,
+        "seconds": fitted.seconds + (choice.seconds if choice else 0.0),
+        "chosen": choice.facts() if choice else None,
     }
     write_json(model.folder / "done.json", facts)
 

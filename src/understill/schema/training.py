@@ -62,6 +62,19 @@ class Training(Section):
     patience: Annotated[int, Field(ge=1)] | None = None  # evaluations without a better score before stopping
     keep: Literal["auto", "best", "last"] = "auto"  # auto: best, or last where dev has too few rows to tell
 
+    def plain(self) -> Training:
+        """Return the same with what is left open as it is where nothing is chosen for the rows at hand."""
+        every = Every(count=1, unit="epochs") if self.evaluate.unit == "auto" else self.evaluate
+        return self.model_copy(
+            update={
+                "lr": self.rate,
+                "epochs": self.passes,
+                "start": "fresh" if self.start == "auto" else self.start,
+                "evaluate": every,
+                "keep": "last" if self.keep == "last" else "best",
+            }
+        )
+
     @property
     def rate(self) -> float:
         """The learning rate; that of small encoders where none was given or chosen."""

@@ -17,6 +17,7 @@ from understill.data.batch import Batch, Batches
 from understill.errors import UserError
 from understill.models.multitask import MultiTaskModel
 from understill.schema import Training
+from understill.train.contrast import Contrast
 from understill.train.fast import FastSteps, why_not
 from understill.train.objective import Objective
 from understill.train.optim import rate_factor, set_rates
@@ -47,7 +48,7 @@ def total_steps(training: Training, steps_per_epoch: int) -> int:
 
 def steps(
     model: nn.Module,
-    objective: Objective,
+    objective: Objective | Contrast,
     batches: Batches,
     optimizer: torch.optim.Optimizer,
     accelerator: Accelerator,
@@ -65,7 +66,7 @@ def steps(
     so a run that starts again from a checkpoint takes the very same steps.
     """
     total = total_steps(training, batches.steps_per_epoch)
-    if fast and not (micro and micro < training.batch):
+    if fast and isinstance(objective, Objective) and not (micro and micro < training.batch):
         for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, trouble):
             start = step.number
             yield step
@@ -145,7 +146,7 @@ def _move(batch: Batch, device: torch.device) -> Batch:
 
 def _gradients(
     model: nn.Module,
-    objective: Objective,
+    objective: Objective | Contrast,
     pieces: Sequence[Batch],
     accelerator: Accelerator,
     denominator: float,

@@ -1,0 +1,131 @@
+"""A model's first weights: a pretrained encoder or another model, and heads fresh, at zero or from a linear probe."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from understill.data.batch import Batches
+from understill.data.groups import grouping
+from understill.evaluate.predict import features
+from understill.events import Turn, Watch
+from understill.models.folder import load_model
+from understill.models.heads import Head
+from understill.models.multitask import MultiTaskModel, continued, new_model
+from understill.models.siamese import Siamese
+from understill.pipeline.plan import ModelPlan, Plan
+from understill.pipeline.tokenising import Tokeniser, chosen_rows
+from understill.tasks import Task
+from understill.train.contrast import Contrast, Vectors
+from understill.train.device import make_accelerator
+from understill.train.fit import Meter
+from understill.train.loop import steps, total_steps
+from understill.train.optim import make_optimizer
+from understill.train.pace import Pace
+from understill.train.probe import MOST, Probe, fit_probe
+from understill.train.trouble import Trouble
+
+#: Weight decay of the probe that heads begin with. So strong a one says where a head should point and leaves it small,
+#: so that the encoder still has something to learn.
+DECAY = 1.0
+#: The same after a contrastive stage, which has moved the encoder already.
+SETTLED = 0.3
+#: Steps of a contrastive stage, at most; otherwise twice as many as the training after it has.
+CONTRASTIVE_STEPS = 500
+
+
+def first_weights(model: ModelPlan) -> MultiTaskModel:
+    """Return a model as it is before its training: an encoder with fresh heads, or another trained model."""
+    start, settings = model.start, model.settings
+    if start.heads:
+        parent = load_model(Path(start.place)).model
+        heads = settings.heads
+        if heads.pairs == "auto":  # as the other one has them
+            heads = heads.model_copy(update={"pairs": parent.spec.pairs, "tasks": parent.spec.tasks})
+        return continued(parent, model.tasks, heads, settings.encoder.dropout)
+    return new_model(settings.encoder, settings.heads, model.tasks, model.seed, start.place)
+
+
+def prepare_heads(
+    plan: Plan,
+    model: ModelPlan,
+    network: MultiTaskModel,
+    tokens: Tokeniser,
+    batches: Batches,
+    title: str,
+    watch: Watch,
+) -> Generator[None]:
+    """Bring heads, and in a contrastive stage the encoder, to where the training begins."""
+    start = model.settings.training.start
+    if start in ("auto", "fresh") or model.start.heads:
+        return
+    if start == "contrastive":
+        yield from _contrast(plan, model, network, batches, f"{title}, contrastive stage", watch)
+    device = next(network.parameters()).device
+    network.eval()
+    for task, head in zip(model.tasks, network.heads.tasks, strict=True):
+        if not isinstance(head, Head | Siamese):
+            continue
+        weight, bias = torch.zeros_like(head.out.weight), torch.zeros_like(head.out.bias)
+        if start != "zero" and probeable(network, task):
+            probe = _probe(plan, model, network, task, tokens, SETTLED if start == "contrastive" else DECAY)
+            weight, bias = torch.from_numpy(probe.weight).to(device), torch.from_numpy(probe.bias).to(device)
+        with torch.no_grad():
+            head.out.weight.copy_(weight)
+            head.out.bias.copy_(bias)
+
+
+def probeable(network: MultiTaskModel, task: Task) -> bool:
+    """Tell whether a task's head is one linear layer on vectors, whose outputs are what a probe gives."""
+    head = network.heads.tasks[network.number(task.name)]
+    linear = isinstance(head, Siamese) or (isinstance(head, Head) and head.dense is None)
+    return linear and not (task.kind == "regression" and network.spec.regression == "sigmoid")
+
+
+def _probe(plan: Plan, model: ModelPlan, network: MultiTaskModel, task: Task, tokens: Tokeniser, decay: float) -> Probe:
+    loaded = plan.loaded[task.name]
+    data, rows = loaded.splits["train"], tokens(loaded, "train")
+    chosen = chosen_rows(data, grouping(data), None, model.fold)
+    places = np.arange(len(rows)) if chosen is None else chosen
+    places = places[~np.isnan(rows.gold[places])]
+    some = places[np.linspace(0, len(places) - 1, min(MOST, len(places))).astype(np.int64)]
+    values = features(network, rows.take(some), task, plan.recipe.evaluation.batch)
+    return fit_probe(values, _outputs(rows.gold[some], task, network.spec.regression), task, decay)
+
+
+def _outputs(gold: NDArray[np.float32], task: Task, regression: str) -> NDArray[np.float32]:
+    """Return what a head should give for gold values."""
+    if task.kind != "regression" or regression == "raw" or task.range is None:
+        return gold
+    low, high = task.range
+    return (gold - low) / (high - low)
+
+
+def _contrast(
+    plan: Plan, model: ModelPlan, network: MultiTaskModel, batches: Batches, title: str, watch: Watch
+) -> Generator[None]:
+    """Draw the texts of a class together and those of different classes apart, before there are heads."""
+    training, recipe = model.settings.training, plan.recipe
+    count = min(2 * total_steps(training, batches.steps_per_epoch), CONTRASTIVE_STEPS)
+    training = training.model_copy(update={"steps": count, "head_lr": None})
+    accelerator = make_accelerator(recipe.machine, training.precision)
+    vectors = Vectors(network.to(accelerator.device)).train()
+    prepared, optimizer = accelerator.prepare(vectors, make_optimizer(vectors, training))
+    objective = Contrast(model.tasks)
+    names = [task.name for task in model.tasks]
+    trouble, meter = Trouble(len(names), accelerator.device), Meter(names, Pace(count, lambda _: 0))
+    for step in steps(
+        prepared, objective, batches, optimizer, accelerator, training, seed=model.seed, start=0, trouble=trouble
+    ):
+        meter.add(step)
+        if meter.due():
+            trouble.check(names, training)
+            watch(Turn(title))
+            watch(meter.report(step, batches))
+        yield
+    trouble.check(names, training)
+    accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)

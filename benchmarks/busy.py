@@ -1,4 +1,4 @@
-"""How fast training goes beside another busy process: threads that spin while they wait, threads that sleep, and one.
+"""How fast training goes beside another busy process: threads that spin while they wait, or soon sleep, or one alone.
 
     python3 benchmarks/busy.py --out busy.json
 
@@ -34,11 +34,12 @@ ROWS, BATCH, LENGTH = 2048, 32, 32
 TASK = Task("made-up", "classification", ("text",), "label", ("no", "yes"))
 #: What each variant's process finds in its environment.
 VARIANTS = {
-    "threads spin": {},
-    "threads sleep": WAITING,
+    "spin": {},
+    "soon sleep": WAITING,
+    "sleep at once": {"OMP_WAIT_POLICY": "PASSIVE"},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }
-SETTINGS = {*WAITING, "GOMP_SPINCOUNT", "OMP_NUM_THREADS"}
+SETTINGS = {*WAITING, "OMP_WAIT_POLICY", "OMP_NUM_THREADS"}
 
 
 def some_tokens(most: int) -> Tokens:

@@ -162,7 +162,7 @@ def test_the_server_is_pressed_and_every_answer_checked(
 
 def test_busy_sets_threads_that_sleep_beside_those_that_spin(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     rows = bench("busy", "--seconds", 0.1, "--layers", 1)["rows"]
-    assert [row["variant"] for row in rows] == ["threads spin", "threads sleep", "one thread"]
+    assert [row["variant"] for row in rows] == ["spin", "soon sleep", "sleep at once", "one thread"]
     for row in rows:
         assert len(row["rounds"]) == 2 and all(rate > 0 for pair in row["rounds"] for rate in pair)
     assert "beside 1 busy" in capsys.readouterr().out

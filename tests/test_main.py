@@ -16,11 +16,11 @@ from understill.__main__ import WAITING, wait_quietly
     [
         ({}, WAITING),
         ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "ACTIVE"}),
-        ({"GOMP_SPINCOUNT": "1000"}, {"GOMP_SPINCOUNT": "1000"}),
+        ({"GOMP_SPINCOUNT": "9"}, {"GOMP_SPINCOUNT": "9"}),
         ({"KMP_BLOCKTIME": "200"}, {"KMP_BLOCKTIME": "200"}),
     ],
 )
-def test_threads_wait_without_spinning_unless_the_user_says_how(
+def test_threads_soon_sleep_unless_the_user_says_how(
     given: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", dict(given))
@@ -31,13 +31,13 @@ def test_threads_wait_without_spinning_unless_the_user_says_how(
 def test_the_setting_is_there_before_torch_is_loaded() -> None:
     program = (
         "import os, sys; from understill.__main__ import main\n"
-        "assert 'torch' not in sys.modules and 'OMP_WAIT_POLICY' not in os.environ\n"
+        "assert 'torch' not in sys.modules and 'GOMP_SPINCOUNT' not in os.environ\n"
         "sys.argv = ['understill', '--help']\n"
         "try: main()\n"
-        "except SystemExit: print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)\n"
+        "except SystemExit: print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)\n"
     )
-    environment = {name: value for name, value in os.environ.items() if name not in (*WAITING, "GOMP_SPINCOUNT")}
+    environment = {name: value for name, value in os.environ.items() if name not in (*WAITING, "OMP_WAIT_POLICY")}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout.splitlines()[-1] == "PASSIVE False"
+    assert done.stdout.splitlines()[-1] == "1000 False"

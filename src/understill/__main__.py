@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
-#: Threads of OpenMP that wait for each other sleep: spinning, they take the cores from what they wait for as soon as
-#: anything else runs. The first is every runtime's setting, the second that of LLVM's and Intel's.
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+#: Threads of OpenMP that wait for each other soon sleep: spinning on, they take the cores from what they wait for as
+#: soon as anything else runs; to sleep at once costs more where nothing does. GNU's runtime, then LLVM's and Intel's.
+WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 
 
 def wait_quietly() -> None:
-    """Let threads wait without spinning, unless the user has said how they wait; read when torch is imported."""
-    if not {*WAITING, "GOMP_SPINCOUNT"} & set(os.environ):
+    """Let threads wait without much spinning, unless the user has said how they wait; read when torch is imported."""
+    if not {*WAITING, "OMP_WAIT_POLICY"} & set(os.environ):
         os.environ.update(WAITING)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import random
 import subprocess
 from collections import defaultdict
@@ -278,13 +279,23 @@ def fetched(origin: str, data: Path, glue_folder: Path | None) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     if origin == "apt":
-        listing = subprocess.run(["apt-cache", "dumpavail"], check=True, capture_output=True).stdout
+        listing = output_of("apt-cache", "dumpavail")
+        if not listing:
+            raise OSError("apt-cache knows no packages → apt-get update")
         folder.mkdir()
-        (folder / "packages.txt").write_bytes(listing)
+        (folder / "packages.txt").write_text(listing, encoding="utf-8")
     else:
-        command = ["git", "clone", "--quiet", "--depth", "1", REPOSITORIES[origin], str(folder)]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
+        output_of("git", "clone", "--quiet", "--depth", "1", REPOSITORIES[origin], str(folder))
     return folder
+
+
+def output_of(*command: str) -> str:
+    """Return what a program prints, or raise an error with its last words."""
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    result = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment, timeout=300)
+    if result.returncode:
+        raise OSError(f"{' '.join(command[:2])} failed: {(result.stderr.strip().splitlines() or ['?'])[-1]}")
+    return result.stdout
 
 
 def save(task: Task, data: Path) -> None:

@@ -269,7 +269,7 @@ def mean_cell(cells: dict[tuple[str, str], list[Result]], tasks: Sequence[str], 
 # The program ---------------------------------------------------------------------------------------------------------
 
 
-def names(known: Sequence[str]) -> Any:
+def one_of(known: Sequence[str]) -> Any:
     """Return a reader of names with commas between them, which must be known."""
 
     def read(text: str) -> list[str]:
@@ -296,10 +296,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     say = parser.add_argument
     say("--glue", type=Path, help="a GLUE folder, Parquet as understill reads it; without it its tasks are left out")
     say("--data", type=Path, default=DATA, help=f"where the tasks are kept, and looked for first; {DATA}")
-    say("--tasks", type=names(list(SOURCES)), default=list(SOURCES), help=f"some of {','.join(SOURCES)}")
+    say("--tasks", type=one_of(list(SOURCES)), default=list(SOURCES), help=f"some of {','.join(SOURCES)}")
     say("--sizes", type=sizes, default=list(SIZES), help=f"{','.join(SIZES)}; below {FEW}: rows a class (scores: ×6)")
     say("--draws", type=int, default=5, help="how often rows are drawn; the draw is the seed of the training, too; 5")
-    say("--methods", type=names(list(METHODS)), default=list(METHODS), help=f"some of {','.join(METHODS)}")
+    say("--methods", type=one_of(list(METHODS)), default=list(METHODS), help=f"some of {','.join(METHODS)}")
     say("--encoder", default="minilm", help="what all methods start from: short name or folder; minilm")
     say("--device", default="auto", choices=["auto", "cpu"])
     say("--jobs", type=int, default=1, help="how many run at once; 1")

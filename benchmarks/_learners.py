@@ -44,6 +44,7 @@ class Lesson:
     encoder_folder: str  # the same, as Hugging Face's loaders take it
     device: str  # auto or cpu
     setfit_steps: int
+    limit: int  # seconds that a program started here may take
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
@@ -159,12 +160,11 @@ def understill(lesson: Lesson, settings: dict[str, Any]) -> Outcome:
         # JSON is YAML.
         (folder / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
         start = time.perf_counter()
-        command(folder, "run", "recipe.yaml", "--no-report", *device)
+        command(folder, lesson.limit, "run", "recipe.yaml", "--no-report", *device)
         seconds = time.perf_counter() - start
         models = json.loads((folder / "runs/first/run.json").read_text(encoding="utf-8"))["models"]
-        command(
-            folder, "predict", "runs/first", "--file", "test.csv", "--out", "answers.csv", "--device", lesson.device
-        )
+        ask = ("predict", "runs/first", "--file", "test.csv", "--out", "answers.csv", "--device", lesson.device)
+        command(folder, lesson.limit, *ask)
         with (folder / "answers.csv").open(encoding="utf-8", newline="") as file:
             answers = [row["task_predicted"] for row in csv.DictReader(file)]
     train_seconds = sum(model["seconds"] for model in models.values())
@@ -179,7 +179,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
         writer.writerows(rows)
 
 
-def command(folder: Path, *words: str) -> None:
+def command(folder: Path, limit: int, *words: str) -> None:
     """Run a verb of understill in a folder."""
     # The search path may name folders relative to where this program was started.
     path = os.pathsep.join(str(Path(place).resolve()) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep))
@@ -189,6 +189,7 @@ def command(folder: Path, *words: str) -> None:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
+        timeout=limit,
     )
     if result.returncode:
         raise RuntimeError(f"understill {words[0]} ended with {result.returncode}: {result.stderr[-600:]}")

@@ -2,8 +2,8 @@
 
     python3 benchmarks/first_run.py --glue path/to/glue --out first_run.json
 
-Twenty real tasks, from 8 rows a class to 8,000 rows: sentiment, grammar, topics, intents, question types, paraphrase,
-inference, similarity. Every method gets the same rows and is scored on the same test rows:
+Twenty real tasks, from 8 rows a class to 8,000 rows (SST-2: 20,000): sentiment, grammar, topics, intents, question
+types, paraphrase, inference, similarity. Every method gets the same rows and is scored on the same test rows:
 
     default   understill with a recipe that names the task and the encoder, and nothing else
     pinned    understill with the encoder's own pooling, three epochs, batch 32, lr 1e-4
@@ -15,8 +15,8 @@ Scores are accuracy, Matthews' correlation for CoLA, and the mean of Pearson's a
 is asked for; all times 100. Seconds are those of the whole program until the model is trained, imports included; with
 --jobs above 1 they are those of a machine that is shared.
 
-SetFit pairs every row with every other by default, which takes hours for a few thousand rows. Where that would be more
-than 20 positive and 20 negative pairs a row (num_iterations=20, its default before 1.0), max_steps ends it there, and
+SetFit pairs every row with every other by default: two million pairs or more for 2,000 rows. Where that is more than
+20 positive and 20 negative pairs a row (num_iterations=20, its default before 1.0), max_steps ends it there, and
 at --setfit-steps at the latest.
 
 Data: GLUE is read from --glue (train is the pool, dev the test rows). The rest is fetched once into --data: public
@@ -79,7 +79,8 @@ def work(job: Job, options: argparse.Namespace) -> Result:
     task = load(job.task, options.data)
     rows = rows_of(task, job.size, job.draw)
     assert rows is not None
-    lesson = Lesson(task, rows, job.draw, options.encoder, options.encoder_folder, options.device, options.setfit_steps)
+    starting = (options.encoder, options.encoder_folder, options.device)
+    lesson = Lesson(task, rows, job.draw, *starting, options.setfit_steps, options.limit)
     outcome = METHODS[job.method](lesson)
     gold = [row[-1] for row in task.test]
     return {
@@ -97,14 +98,16 @@ def hand_out(job: Job, options: argparse.Namespace) -> Result:
     python = options.peer_python if job.method == "setfit" else sys.executable
     command = [python, __file__, "--worker", json.dumps(asdict(job)), "--device", options.device]
     command += ["--data", str(options.data), "--encoder", options.encoder, "--encoder-folder", options.encoder_folder]
-    command += ["--setfit-steps", str(options.setfit_steps)]
+    command += ["--setfit-steps", str(options.setfit_steps), "--limit", str(options.limit)]
     shared = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // options.jobs))} if options.jobs > 1 else {}
+    environment = {**os.environ, **shared}
+    # A worker stops what it has started itself, so it gets a little longer.
+    patience = options.limit + 60
     try:
-        environment = {**os.environ, **shared}
-        answer = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=options.limit)
+        answer = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=patience)
         result: Result = json.loads(answer.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        result = {"error": f"not done after {options.limit} s"}
+        result = {"error": f"not done after {patience} s"}
     except (IndexError, ValueError):
         result = {"error": answer.stderr[-600:]}
     return {**asdict(job), **result, "jobs": options.jobs}
@@ -126,16 +129,24 @@ def run_all(jobs: Sequence[Job], options: argparse.Namespace) -> list[Result]:
     finished = {Job(*(result[key] for key in ("method", "task", "size", "draw"))) for result in results}
     waiting = [job for job in jobs if job not in finished]
     print(f"{len(jobs)} jobs, {len(jobs) - len(waiting)} of them done before", flush=True)
-    with ThreadPoolExecutor(options.jobs) as pool:
+    pool = ThreadPoolExecutor(options.jobs)
+    try:
         running = {pool.submit(hand_out, job, options): job for job in waiting}
         for number, future in enumerate(as_completed(running), 1):
-            result = future.result()
-            results.append(result)
+            results.append(future.result())
             write_results(options, results)
-            told = result.get("error", "").strip().splitlines()
-            outcome = f"failed: {told[-1]}" if told else f"{result['score']:.1f} in {result['seconds']:.0f} s"
-            print(f"{number}/{len(waiting)} {running[future].title}: {outcome}", flush=True)
+            print(f"{number}/{len(waiting)} {running[future].title}: {in_short(results[-1])}", flush=True)
+    finally:
+        # Ctrl-C ends the workers; those that wait must not begin.
+        pool.shutdown(cancel_futures=True)
     return results
+
+
+def in_short(result: Result) -> str:
+    """Say what came of a job."""
+    if "error" in result:
+        return f"failed: {(result['error'].strip().splitlines() or ['it said nothing'])[-1]}"
+    return f"{result['score']:.1f} in {result['seconds']:.0f} s"
 
 
 def read_results(path: Path | None) -> list[Result]:
@@ -235,7 +246,7 @@ def table(size: str, jobs: Sequence[Job], methods: Sequence[str], results: Seque
         lines.append(f"{name:<26}" + "".join(f"{cell(cells.get((name, method), [])):>22}" for method in methods))
     whole = {method: [name for name in tasks if scores(cells, name, method)] for method in methods}
     shared = [name for name in tasks if all(name in whole[method] for method in methods)]
-    for names in [shared] if shared == tasks else [shared, tasks]:
+    for names in [shared, tasks] if shared and shared != tasks else [tasks]:
         means = [mean_cell(cells, names, method) if set(names) <= set(whole[method]) else "–" for method in methods]
         what = f"mean of all {len(names)}" if names == tasks else f"mean of {len(names)} that all have"
         lines.append(f"{what:<26}" + "".join(f"{text:>22}" for text in means))

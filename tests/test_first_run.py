@@ -87,7 +87,7 @@ def test_sections_of_packages_are_read_without_repeats(modules: Any, tmp_path: P
 def test_setfit_is_stopped_only_where_it_would_draw_too_many_pairs(modules: Any) -> None:
     def limit(most: int, **counts: int) -> int | None:
         made = task(modules, **counts)
-        return modules.learners.setfit_limit(modules.learners.Lesson(made, made.pool, 0, "", "", "cpu", most))
+        return modules.learners.setfit_limit(modules.learners.Lesson(made, made.pool, 0, "", "", "cpu", most, 60))
 
     assert limit(5000, a=8, b=8) is None  # 72 pairs of like rows and as many of others, of at most 20 × 16 each
     assert limit(5000, a=400, b=400) == 2 * 20 * 800 // 16

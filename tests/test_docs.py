@@ -150,7 +150,7 @@ def test_the_page_on_own_data_does_what_it_says(tmp_path: Path, tiny: Path, monk
     files = write_own_files(tmp_path)
     page = blocks(OWN)
     own = next(block for block in page if block.language == "yaml")
-    assert own.body.count("\n") == 10  # "ten lines"
+    assert own.body.count("\n") == 6  # "six lines"
     guessed = yaml.safe_load(sketch_recipe([Path(name) for name in files]))
     given = yaml.safe_load(own.body)
     columns = [{key: task[key] for key in ("train", "text", "label")} for task in given["tasks"].values()]

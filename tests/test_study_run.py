@@ -327,7 +327,7 @@ def in_miniature(name: str, tiny: Path, runs: Path, **changes: Any) -> Recipe:
     values |= {
         "data": {"demo": {"rows": 64}},
         "tasks": {"mood": {}, "similar": {}},
-        "encoder": {"name": str(tiny), "max_length": 32},
+        "encoder": {**values["encoder"], "name": str(tiny), "max_length": 32},
         "targets": {**values["targets"], "weak": "keep"},
         "output": {"folder": str(runs)},
         "machine": {"device": "cpu", "threads": 1},

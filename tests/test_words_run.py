@@ -491,7 +491,7 @@ def test_the_projects_recipe_runs_in_miniature(tiny: Path, tmp_path: Path) -> No
     values |= {
         "data": {"demo": {"rows": 64}},
         "tasks": ["mood"],
-        "encoder": {"name": str(tiny), "max_length": 32},
+        "encoder": {**values["encoder"], "name": str(tiny), "max_length": 32},
         "targets": {**values["targets"], "weak": "keep"},
         "output": {"folder": str(tmp_path / "runs")},
         "machine": {"device": "cpu", "threads": 1},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from understill.models.multitask import new_model
 from understill.models.words import WordsConfig
 from understill.pipeline import ModelPlan, Plan, Start, Study, make_words, max_length, parts_of
 from understill.pipeline.plan import Words
+from understill.pipeline.tuning import foreseen
 from understill.pipeline.wording import SIZE
 from understill.schema import Machine
 from understill.train.device import pick_device, pick_precision, set_threads
@@ -78,7 +79,10 @@ def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dic
         rows = tuple(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
         kind = (model.settings.model_dump_json(), model.tasks, lessons, fold, model.augmented, rows)
         if kind not in seconds:
-            seconds[kind] = _timed(plan, model) if timed else _rough(plan, model)
+            choice, times_as_long = foreseen(plan, model) if model.settings.training.lr == "auto" else (None, 1.0)
+            chosen = replace(model, settings=choice.settings) if choice else model
+            one = _timed(plan, chosen) if timed else _rough(plan, chosen)
+            seconds[kind] = replace(one, seconds=one.seconds * times_as_long)
         times[title] = seconds[kind]
     return times
 

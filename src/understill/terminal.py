@@ -407,6 +407,7 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
             f"which of the {len(candidates)} candidates teach is known when they are trained; "
             "here the first ones stand in for them"
         )
+    _show_choices(study)
     if times is None:
         missing = [wanted for wanted in study.models if not wanted.model.done]
         say(f"nothing was run; {len(missing)} of {len(study.models)} models are to be trained")
@@ -419,6 +420,18 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
         if times
         else "nothing is left to train"
     )
+
+
+def _show_choices(study: Study) -> None:
+    """Show what the recipe leaves open and the rule chooses, with what will be tried."""
+    open_ones = [each for each in study.models if each.model.settings.training.lr == "auto" and not each.model.done]
+    if not open_ones:
+        return
+    from understill.pipeline.tuning import foreseen
+
+    for plan, model, title in open_ones:
+        for reason in foreseen(plan, model)[0].reasons:
+            say(f"{title}: {reason}")
 
 
 def _show_exports(plan: Plan) -> None:

@@ -10,6 +10,7 @@ from understill.errors import UserError
 from understill.pipeline.appointing import LABEL_VERSION, Teachers
 from understill.pipeline.drafting import Drafts
 from understill.pipeline.plan import Lessons, ModelPlan, Role, TargetsPlan, epoch_of, parts_of
+from understill.pipeline.tuning import steps_for
 from understill.recipe import fingerprint
 from understill.schema import Settings
 from understill.section import Every
@@ -119,6 +120,12 @@ class Layout:
         training = settings.training
         if not unlabelled and augmented == alike:
             return settings
+        if training.lr == "auto" and training.epochs == "auto":
+            if training.steps or augmented == alike:
+                return settings  # which are chosen by the labelled rows, and these are the same
+            rows = sum(self.loaded[key].splits["augmented" if key in augmented else "train"].rows for key in keys)
+            steps = steps_for(rows, training.batch)
+            return settings.model_copy(update={"training": training.model_copy(update={"steps": steps})})
         tasks = tuple(self.loaded[key].task for key in keys)
         epoch = epoch_of(parts_of(tasks, self.loaded, settings, unlabelled, augmented), training)
         changes: dict[str, Any] = {"steps": total_steps(training, epoch)}

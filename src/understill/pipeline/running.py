@@ -22,6 +22,7 @@ from understill.pipeline.concluding import conclude
 from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
 from understill.pipeline.locking import at_work
 from understill.pipeline.outcome import RECORD, Run
+from understill.pipeline.pinning import write_pinned
 from understill.pipeline.plan import Plan, Study
 from understill.pipeline.planning import make_study, pick_wanted
 from understill.pipeline.scoring import majority_scores
@@ -132,6 +133,7 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
     for each in runs:
         (each.folder / "models").mkdir(parents=True, exist_ok=True)
         _point_at_models(each.folder, each.models)
+    write_pinned(folder, study.plan.recipe, runs[0].models)
     facts = [_facts(each, folder) for each in runs]
     cells = [
         {"variant": each.cell.variant, "levels": dict(each.cell.levels), "seed": each.cell.seed, **found}
@@ -183,6 +185,7 @@ def _facts(run: Run, folder: Path) -> dict[str, Any]:
             "folder": os.path.relpath(model.folder, folder),
             "scores": model.scores,
             "seconds": model.seconds,
+            **({"chosen": model.chosen} if model.chosen else {}),
         }
         for model in run.models
     }

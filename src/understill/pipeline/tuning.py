@@ -38,8 +38,8 @@ PASSES, MORE = 3, 2400
 RATES, ROWS = (3e-5, 1e-4), 1000
 #: That of encoders that lost layers, which have to find together again, and of networks that begin at random.
 CUT, RANDOM = 3e-4, 2e-3
-#: That of heads, up to so many classes and for more.
-HEAD_RATES, CLASSES = (1e-3, 3e-3), 10
+#: That of heads for scores, for up to so many classes, and for more.
+HEAD_RATES, CLASSES = (3e-4, 1e-3, 3e-3), 10
 #: With fewer rows a class, and no more classes than this, a contrastive stage comes first.
 FEW, FEW_CLASSES = 16, 20
 #: From so many rows on, candidates are tried on four fifths of them and judged on the rest.
@@ -91,7 +91,7 @@ class Shape:
     width: int  # of the encoder
     own: bool  # a network that begins at random
     cut: bool  # some of its layers are gone
-    taught: bool  # it learns from teachers
+    taught: bool  # it learns from teachers, or is what such a one is compared with
     steps_per_epoch: int
 
     @property
@@ -125,6 +125,17 @@ def tune(
     return choice
 
 
+def foreseen(plan: Plan, model: ModelPlan) -> tuple[Choice, float]:
+    """Return what the rule chooses, with what will be tried, and how many times its steps all of it takes."""
+    shape = shape_of(plan, model)
+    choice = by_rule(model, shape, _dev_rows(model))
+    names = [each.name for each in candidates_of(model, choice.settings, shape)]
+    if len(names) > 1:
+        tried = f"to be tried on held-out rows first: {', '.join(names)}"
+        return replace(choice, reasons=(*choice.reasons, tried)), 1 + TRIAL
+    return choice, 3.0 if choice.settings.training.start == "contrastive" else 1.0
+
+
 # The rule -------------------------------------------------------------------------------------------------------------
 
 
@@ -142,14 +153,19 @@ def shape_of(plan: Plan, model: ModelPlan) -> Shape:
         width, cut = int(config.hidden_size), layers not in (None, config.num_hidden_layers)
     classes = max(task.outputs for task in model.tasks)
     steps = max(1, sum(rows.values()) // model.settings.training.batch)
-    return Shape(rows, classes, width, own, cut, model.lessons is not None, steps)
+    taught = model.lessons is not None or model.role == "baseline"
+    return Shape(rows, classes, width, own, cut, taught, steps)
+
+
+def steps_for(rows: int, batch: int) -> int:
+    """Return how many steps are taken for so many rows."""
+    return math.ceil((MORE + PASSES * rows) / batch)
 
 
 def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
     """Choose all that is left open by rule; what the recipe gives stays."""
     training, heads, reasons = model.settings.training, model.settings.heads, []
-    seen = MORE + PASSES * shape.total
-    steps = training.steps or math.ceil((seen / training.batch) * (2 if shape.cut else 1))
+    steps = training.steps or steps_for(shape.total, training.batch) * (2 if shape.cut else 1)
     if training.epochs != "auto":
         steps = training.steps or math.ceil(training.epochs * shape.steps_per_epoch)
     start = _start(model, shape) if training.start == "auto" else training.start
@@ -158,12 +174,13 @@ def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
     if start == "contrastive" and training.epochs == "auto" and not training.steps:
         changes["steps"] = math.ceil(steps / 4)  # there is little left to do after the stage before
     if training.head_lr is None and not shape.own:
-        changes["head_lr"] = HEAD_RATES[shape.classes > CLASSES]
+        changes["head_lr"] = HEAD_RATES[1 + (shape.classes > CLASSES) if shape.classes > 1 else 0]
     if training.evaluate.unit == "auto":
         changes["evaluate"] = Every(count=max(1, changes["steps"] // LOOKS), unit="steps")
     if training.keep == "auto":
         changes["keep"] = "best" if dev >= DEV else "last"
-    reasons.append(f"{changes['steps']:,} steps of {training.batch}: {_seen(training.epochs, shape)}")
+    seen = "as given" if training.steps else _seen(training.epochs, shape)
+    reasons.append(f"{changes['steps']:,} steps of {training.batch} rows: {seen}")
     reasons.append(f"learning rate {rate:.2g}{why}" + _head_reason(changes, shape))
     reasons.append(_BEGINNINGS[start])
     if training.keep == "auto" and dev < DEV:

@@ -49,7 +49,7 @@ def test_the_least_recipe_is_one_line(tmp_path: Path) -> None:
     assert recipe.tasks == {"sst2": TaskSpec()}
     assert (recipe.name, recipe.seed, recipe.models) == ("run", 0, "together")
     assert (recipe.encoder.name, recipe.output.folder) == ("minilm", "runs")
-    assert (recipe.training.epochs, recipe.training.batch, recipe.training.lr) == (3.0, 32, 1e-4)
+    assert (recipe.training.epochs, recipe.training.batch, recipe.training.lr) == ("auto", 32, "auto")
     assert load(tmp_path, "tasks: sst2") == recipe
 
 
@@ -251,7 +251,7 @@ def test_several_contradictions_of_several_tasks_come_together() -> None:
             {"tasks": ["a"], "training": {"optimizer": "adam"}},
             'training.optimizer: "adam" is not allowed → did you mean',
         ),
-        ({"tasks": ["a"], "training": {"keep": 3}}, "training.keep: 3 is not allowed → write best or last"),
+        ({"tasks": ["a"], "training": {"keep": 3}}, "training.keep: 3 is not allowed → write auto, best or last"),
         ({"tasks": ["a"], "machine": {"device": "gpu"}}, 'machine.device: "gpu" is not allowed → did you mean "cuda"?'),
         ({"tasks": ["a"], "training": None}, "training: there is no value → write keys under it: epochs, steps"),
         ({"tasks": ["a"], "data": {"demo": False}}, "data.demo: false is not allowed → write true"),

@@ -76,7 +76,7 @@ def test_every_combination_of_levels_is_a_variant_and_the_first_levels_are_the_r
         ("soft-low", {"labels": "soft", "rate": "low"}),
         ("soft-high", {"labels": "soft", "rate": "high"}),
     ]
-    assert [cell.recipe.training.lr for cell in whole.cells] == [1e-5, 1e-4, 1e-5, 1e-4]
+    assert [cell.recipe.training.lr for cell in whole.cells] == [1e-5, "auto", 1e-5, "auto"]
     assert [cell.recipe.student.distil.soft for cell in whole.cells] == [0, 0, 1, 1]
     assert whole.training.lr == 1e-5
     assert whole.cells[3].recipe == recipe()

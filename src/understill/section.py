@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -64,6 +67,17 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
+
+
+def _or_auto(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if value == "auto" else check(value)
+
+
+if TYPE_CHECKING:
+    Chosen: TypeAlias = float | Literal["auto"]
+else:
+    # No union, of which each part would have its own complaint about a wrong value.
+    Chosen = Annotated[float, Field(gt=0), WrapValidator(_or_auto), PlainSerializer(lambda value: value)]
 
 
 class Every(Section):

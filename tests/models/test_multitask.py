@@ -186,7 +186,7 @@ def test_a_continued_model_has_the_dropout_it_is_given_and_leaves_the_random_sta
         (replace(MOOD, labels=("calm", "angry")), {}, "task mood has other labels or another range"),
         (replace(MOOD, labels=("calm", "upset", "angry")), {}, "task mood has other labels or another range"),
         (replace(STARS, range=(0.0, 5.0)), {}, "task stars has other labels or another range"),
-        (STARS, {"regression": "raw"}, "heads.regression is raw, the model's sigmoid"),
+        (STARS, {"regression": "raw"}, "heads.regression is raw, the model's unit"),
     ],
 )
 def test_a_task_that_means_something_else_cannot_be_continued(

@@ -41,7 +41,9 @@ class Predictions:
         """Label names, or scores."""
         if self.task.kind == "classification":
             return [self.task.labels[int(number)] for number in self.values]
-        return [float(value) for value in self.values]
+        # A line goes on past the ends of the scale, which an answer does not.
+        low, high = self.task.range or (-np.inf, np.inf)
+        return [float(value) for value in self.values.clip(low, high)]
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _checked(texts: Sequence[str], what: str) -> list[str]:
 def in_words(predictions: Predictions) -> list[Answer]:
     """Put predictions into words."""
     if predictions.task.kind != "classification":
-        return [Answer(score=float(value)) for value in predictions.values]
+        return [Answer(score=float(value)) for value in predictions.answers]
     labels = predictions.task.labels
     return [
         Answer(labels[int(number)], dict(zip(labels, row, strict=True)))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from understill.mistakes import shown
-from understill.section import Every, Fraction, Names, Positive, Section, faulty
+from understill.section import Chosen, Every, Fraction, Names, Positive, Section, faulty
 
 #: What stands for `auto` where nothing is chosen by trial.
 PLAIN_RATE, PLAIN_PASSES = 1e-4, 3.0
@@ -35,11 +35,11 @@ class Sampling(Section):
 class Training(Section):
     """Everything the training loop is told."""
 
-    epochs: Positive | Literal["auto"] = "auto"
+    epochs: Chosen = "auto"
     steps: Annotated[int, Field(ge=1)] | None = None  # overrides epochs
     batch: Annotated[int, Field(ge=1)] = 32
     micro_batch: Annotated[int, Field(ge=1)] | None = None  # rows per forward pass; the rest is accumulated
-    lr: Positive | Literal["auto"] = "auto"  # auto: chosen for the rows at hand, with all that is not given here
+    lr: Chosen = "auto"  # auto: chosen for the rows at hand, with all that is not given here
     head_lr: Positive | None = None  # of the heads, where theirs is another
     start: Literal["auto", "fresh", "zero", "probe", "contrastive"] = "auto"  # what heads begin with
     optimizer: Literal["adamw", "adamax", "adadelta"] = "adamw"

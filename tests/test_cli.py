@@ -317,7 +317,7 @@ def test_the_recipe_of_a_run_is_enough_to_run_it_again(at: Desk) -> None:
 def test_evaluate_gives_the_scores_of_the_run(at: Desk, tmp_path: Path, place: str) -> None:
     model = Path("runs/my-tasks") if place == "run folder" else model_folder()
     told = done("evaluate", model, "--out", tmp_path / "kept")
-    of_run = re.findall(r"│ (\w+) +│ (\w+) +│ +[\d.]+ │ +([\d.]+) │", at.run.out)
+    of_run = re.findall(r"│ (\w+) +│ (\w+) +│ +[\d.]+ │ +[\d.]+ │ +([\d.]+)(?: ↓)? +│", at.run.out)
     assert len(of_run) == 3
     assert re.findall(r"│ (\w+) +│ (\w+) +│ +([\d.]+) │", told.out) == of_run
     assert f"predictions: {tmp_path / 'kept'}" in told.out
@@ -566,14 +566,16 @@ def test_after_a_run_a_dry_run_says_what_is_there(pupil: School) -> None:
 
 
 def test_a_run_shows_the_student_beside_its_teachers_and_baseline(pupil: School) -> None:
-    assert re.search(r"│ task +│ metric +│ majority │ teachers │ baseline │ student │", pupil.run.out.replace("┃", "│"))
+    columns = ("majority", "linear probe", "teachers", "baseline", "student")
+    head = rf"│ task +│ metric +│ {' +│ '.join(columns)} +│"
+    assert re.search(head, pupil.run.out.replace("┃", "│"))
     assert re.search(r"^student against the same student without teachers: [+-][\d.]+", pupil.run.out, re.MULTILINE)
     assert "teachers: 2 models in runs/small/models" in pupil.run.out
     assert "understill predict runs/small " in pupil.run.out
 
 
 def test_runs_lists_a_run_with_the_dev_means_of_student_and_baseline(pupil: School) -> None:
-    (means,) = re.findall(r"│ mean +│ first of each +│ +[\d.]+ │ +[\d.]+ │ +([\d.]+) │ +([\d.]+) │", pupil.run.out)
+    (means,) = re.findall(r"│ mean +│ first of each +(?:│ +[\d.]+ +){3}│ +([\d.]+) +│ +([\d.]+) +│", pupil.run.out)
     told = " ".join(done("runs").out.replace("│", " ").split())  # a narrow table breaks its lines
     size = sum(path.stat().st_size for path in Path("runs/artifacts").rglob("*") if path.is_file()) / 1e6
     assert re.search(r"small \d{4}-\d\d-\d\d .*done", told)

@@ -82,7 +82,7 @@ def test_a_run_trains_teachers_baseline_and_student_and_says_how_each_does(disti
     assert record["state"] == "done"
     assert record["models"]["student"]["role"] == "student"
     kinds = sorted(name.split("-")[0] for name in record["uses"])
-    assert kinds == ["model"] * 5 + ["targets"] * 3 + ["verdict"] * 3
+    assert kinds == ["model"] * 5 + ["probe"] * 3 + ["targets"] * 3 + ["verdict"] * 3
 
 
 def test_a_second_run_trains_and_labels_nothing(distil: Callable[..., Recipe]) -> None:

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from understill import terminal
 from understill.errors import listed
+from understill.pipeline.outcome import FLOORS
+from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
 
 if TYPE_CHECKING:
     from understill.evaluate.significance import Interval, Summary
@@ -39,9 +41,11 @@ def show_study(runs: Sequence[Run]) -> None:
 
 def _show_findings(runs: Sequence[Run], findings: Findings, usual: str) -> None:
     if not findings.effects:
-        _show_scores([run for run in runs if run.cell and run.cell.variant == usual], findings.seeds[usual])
+        below = _below(runs[0], findings.summaries[usual])
+        _show_scores([run for run in runs if run.cell and run.cell.variant == usual], findings.seeds[usual], below)
         _show_summaries(findings.summaries[usual], findings.seeds[usual])
         _show_gains(findings)
+        terminal.say_shortfalls(below)
     for column, deltas in findings.deltas.items():
         _show_deltas(findings, column, list(deltas))
     for column in findings.effects:
@@ -91,13 +95,24 @@ def _p(value: float | None) -> str:
 # Seeds ----------------------------------------------------------------------------------------------------------------
 
 
-def _show_scores(runs: Sequence[Run], seeds: int) -> None:
+def _below(run: Run, summaries: Mapping[str, Mapping[str, Summary]]) -> list[Shortfall]:
+    """Return what is below what it should beat, in the mean over seeds."""
+    firsts = {
+        column: {row: 100 * summary.mean for row, summary in rows.items() if row in run.tasks}
+        for column, rows in summaries.items()
+    }
+    return shortfalls(firsts, run.cell.recipe) if run.cell else []
+
+
+def _show_scores(runs: Sequence[Run], seeds: int, below: Sequence[Shortfall] = ()) -> None:
     """Show every metric of the recipe as it is."""
     from understill.evaluate.significance import summarise
     from understill.pipeline.concluding import apart, scores_of
 
     columns = list(runs[0].columns)
-    table = _table(f"dev scores, {'mean ± standard deviation ' if seeds > 1 else ''}{_over(seeds)}", "task", "metric")
+    marks = marks_of(below, runs[0].tasks)
+    title = f"dev scores, {'mean ± standard deviation ' if seeds > 1 else ''}{_over(seeds)}"
+    table = _table(f"{title} ({LEGEND})" if marks else title, "task", "metric")
     for column in columns:
         _number(table, column)
     for name, task in runs[0].tasks.items():
@@ -108,7 +123,8 @@ def _show_scores(runs: Sequence[Run], seeds: int) -> None:
                 for column in columns:
                     mine = [scores_of(run, column).get(place, {}) for run in apart(runs, column)]
                     known = [scores[metric] for scores in mine if metric in scores]
-                    cells.append(_score(metric, summarise(known)) if known else "–")
+                    text = _score(metric, summarise(known)) if known else "–"
+                    cells.append(text + marks.get((place, metric, column), ""))
                 table.add_row(place.removesuffix("/dev").replace("/dev_", " "), metric, *cells)
     terminal.out.print(table)
 
@@ -129,7 +145,7 @@ def _show_summaries(summaries: Mapping[str, Mapping[str, Summary]], seeds: int) 
     for name in ("median", "mean", "deviation", "95 % interval", "seeds"):
         _number(table, name)
     for column, rows in summaries.items():
-        if column != "majority" and row in rows:
+        if column not in FLOORS and row in rows:
             found = rows[row]
             numbers = [f"{100 * number:.1f}" for number in (found.median, found.mean)]
             several = len(found.values) > 1

@@ -18,6 +18,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from understill.errors import counted
+from understill.pipeline.outcome import FLOORS
+from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,10 +197,14 @@ def counter(what: str) -> Iterator[Callable[[int], None]]:
 def show_run(run: Run) -> None:
     """Show what a run came to: the score table, and where everything is."""
     columns = run.columns
-    show_scores(columns, run.tasks)
+    firsts = {name: _first_metrics(scores, run.tasks) for name, scores in columns.items()}
+    below = shortfalls(firsts, run.cell.recipe) if run.cell else []
+    show_scores(columns, run.tasks, below=below)
     if run.members:
-        _show_models({"majority": columns["majority"], **run.members, **columns}, run.tasks)
+        floors = {name: columns[name] for name in FLOORS if name in columns}
+        _show_models({**floors, **run.members, **columns}, run.tasks)
     _show_winner(columns, run)
+    say_shortfalls(below)
     for model in run.models:
         if model.role != "teacher":
             own = model.name.startswith((model.role, "baseline-"))
@@ -215,6 +221,12 @@ def show_run(run: Run) -> None:
     second = ' --second "…"' if pairs else ""
     say(f'ask it: understill predict {_typed(one)} --text "…"{second}')
     say(f"run folder: {run.folder}")
+
+
+def say_shortfalls(below: Sequence[Shortfall]) -> None:
+    """Say what is below what it should beat."""
+    for each in below:
+        say(each.sentence)
 
 
 def _typed(path: Path) -> str:
@@ -265,17 +277,22 @@ def _first_metrics(scores: Scores, tasks: Mapping[str, Task], split: str = "dev"
     return found
 
 
-def show_scores(columns: Mapping[str, Scores], tasks: Mapping[str, Task], split: str = "dev") -> None:
+def show_scores(
+    columns: Mapping[str, Scores], tasks: Mapping[str, Task], split: str = "dev", below: Sequence[Shortfall] = ()
+) -> None:
     """Show scores ×100: a row for each dev set and metric, a column for each model, and the means."""
-    table = _table(f"{split} scores", "task", "metric")
+    marks = marks_of(below, tasks)
+    table = _table(f"{split} scores ({LEGEND})" if marks else f"{split} scores", "task", "metric")
     for name in columns:
         table.add_column(name, justify="right", overflow="fold", min_width=5)  # numbers are never cut
     for task in tasks.values():
         for place in _places(task, columns):
             for metric in task.metrics:
-                values = [scores.get(place, {}).get(metric) for scores in columns.values()]
-                shown = place.removesuffix(f"/{split}").replace(f"/{split}_", " ")
-                table.add_row(shown, metric, *(_score(metric, value) for value in values))
+                cells = [
+                    _score(metric, scores.get(place, {}).get(metric)) + marks.get((place, metric, name), "")
+                    for name, scores in columns.items()
+                ]
+                table.add_row(place.removesuffix(f"/{split}").replace(f"/{split}_", " "), metric, *cells)
     means = {name: list(_first_metrics(scores, tasks, split).values()) for name, scores in columns.items()}
     complete = max((len(values) for values in means.values()), default=0)
     if complete > 1:

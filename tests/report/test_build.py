@@ -34,7 +34,7 @@ def kept(taught: pipeline.Run) -> dict[str, KeptRows]:
 
 def test_scores_are_those_of_the_run(facts: Facts, taught: pipeline.Run) -> None:
     columns = taught.columns
-    assert facts.columns == tuple(columns) == ("majority", "teachers", "baseline", "student")
+    assert facts.columns == tuple(columns) == ("majority", "linear probe", "teachers", "baseline", "student")
     (row,) = facts.scores
     assert {name: score.summary.mean for name, score in row.scores.items()} == pytest.approx(
         {name: scores["note/dev"]["accuracy"] for name, scores in columns.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from report_cases import EVIL, STUDENT
 
 from browser import CHROMIUM, Browser
 from understill import cli, pipeline
+from understill.evaluate.significance import summarise
 from understill.recipe import Recipe, load_recipe
 from understill.report import write_report
-from understill.report.facts import Facts
+from understill.report.blocks import Section, Table, Tiles, Words
+from understill.report.facts import Facts, Score, ScoreRow
 from understill.report.html import to_html
 from understill.report.markdown import to_markdown
 from understill.report.sections import sections
@@ -124,6 +127,24 @@ def test_the_markdown_says_what_the_page_says(facts: Facts) -> None:
         for row in table[:21]:  # Markdown shows the first rows of examples only
             assert [" ".join(cell.split()) for cell in row] in plain
     assert not re.search(r"(?<!\\)[<>]", said.partition("```")[0]), "nothing in it is HTML"
+
+
+def test_what_is_below_what_it_should_beat_is_said_first_and_marked_in_the_table(facts: Facts) -> None:
+    def told(**scores: float) -> list[Section]:
+        found = {name: Score(summarise([value]), None) for name, value in scores.items()}
+        found["linear probe"] = found.pop("probe")
+        return sections(replace(facts, scores=(ScoreRow("note/dev", "accuracy", found),)))
+
+    first, second = told(majority=0.5, probe=0.9, teachers=0.6, baseline=0.65, student=0.7)[0].blocks[:2]
+    assert isinstance(first, Words) and first.strong and isinstance(second, Words)
+    assert first.text.startswith("note: the student (70.0) is below a linear head on the frozen encoder (90.0) → ")
+    assert second.text.startswith("note: the teachers (60.0) are below the baseline (65.0) and the student (70.0), ")
+    parts = told(majority=0.5, probe=0.9, teachers=0.6, baseline=0.65, student=0.7)
+    table = next(block for block in parts[1].blocks if isinstance(block, Table))
+    assert [cell.endswith("↓") for cell in table.rows[0]] == [False] * 4 + [True, False, True]
+    assert "↓ below what it should beat" in table.caption
+    parts = told(majority=0.5, probe=0.6, teachers=0.9, baseline=0.65, student=0.7)
+    assert isinstance(parts[0].blocks[0], Tiles) and "↓" not in to_markdown("run", parts)
 
 
 def test_what_a_text_holds_stays_text(facts: Facts) -> None:

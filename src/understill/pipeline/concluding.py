@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from understill.evaluate.significance import Difference, Summary, compare_seeds, factor_effects, holm, summarise
-from understill.pipeline.outcome import Run
+from understill.pipeline.outcome import BESIDE, Run
 from understill.train.fit import Scores
 
 #: The row that has the mean of all tasks.
 MEAN = "mean"
-#: The columns beside that of what a recipe is made for, its student or, without teachers, its models.
-BESIDE = ("majority", "teachers", "baseline", "finetuned baseline", "finetuned")
 
 
 class Delta(NamedTuple):

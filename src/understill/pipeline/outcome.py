@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,11 @@ if TYPE_CHECKING:  # which would import torch
 
 #: The file of a run folder that says what the run was and what came of it.
 RECORD = "run.json"
+#: The column of a linear head on the frozen encoder, and all columns that models are to beat.
+PROBE = "linear probe"
+FLOORS = ("majority", PROBE)
+#: The columns beside that of what a recipe is made for, its student or, without teachers, its models.
+BESIDE = (*FLOORS, "teachers", "baseline", "finetuned baseline", "finetuned")
 #: The parts that models play which are scored, in the order of tables.
 ROLES: tuple[Role, ...] = ("model", "baseline", "finetuned baseline", "student", "finetuned")
 
@@ -36,10 +41,11 @@ class Run:
     aid: str = "teachers"  # what the baseline does without
     cell: Cell | None = None  # which run of its study it is
     answers: Path | None = None  # where the teachers' joint answers to the dev sets are kept
+    probe: Scores = field(default_factory=dict)  # of linear heads on the frozen encoder; empty without an encoder
 
     @property
     def columns(self) -> dict[str, Scores]:
-        """The scores of the majority guess, of teachers and of models, by the part that each plays."""
+        """The scores of the floors, of teachers and of models, by the part that each plays."""
         columns: dict[str, Scores] = {"teachers": self.teachers} if self.teachers else {}
         for role in ROLES:
             # Models of one task each stand together.
@@ -48,7 +54,9 @@ class Run:
                 columns[name] = {place: values for model in mine for place, values in model.scores.items()}
         # Tasks that only help others on the way have no line.
         places = {place for scores in columns.values() for place in scores}
-        return {"majority": {place: self.majority[place] for place in self.majority if place in places}, **columns}
+        floors = {"majority": self.majority, **({PROBE: self.probe} if self.probe else {})}
+        shown = {name: {place: scores[place] for place in scores if place in places} for name, scores in floors.items()}
+        return {**shown, **columns}
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from understill.disk import write_bytes, write_json
 from understill.events import Chosen, Watch, silent
 from understill.pipeline.concluding import conclude
 from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
+from understill.pipeline.floor import floor_scores, plan_floor
 from understill.pipeline.locking import at_work
 from understill.pipeline.outcome import RECORD, Run
 from understill.pipeline.pinning import write_pinned
@@ -117,6 +118,7 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
     folder = study.recipe.output.path / study.recipe.name
     rest, runs = iter(trained), []
     known: dict[Any, _Taught] = {}
+    identities: dict[str, dict[str, str]] = {}
     guesses = {id(plan.loaded): plan for _, plan in study.cells}  # runs share their data where it is the same
     majority = {data: majority_scores(plan) for data, plan in guesses.items()}
     for number, (cell, plan) in enumerate(study.cells):
@@ -125,7 +127,9 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
         tasks = {name: loaded.task for name, loaded in plan.loaded.items()}
         teachers, members, answers = _taught(plan, known, folder / ANSWERS, watch)
         guess = majority[id(plan.loaded)]
-        runs.append(Run(place, models, guess, teachers, members, tasks, _aid(plan), cell, answers))
+        floor = plan_floor(plan, identities)
+        probe = floor_scores(floor, watch) if floor else {}
+        runs.append(Run(place, models, guess, teachers, members, tasks, _aid(plan), cell, answers, probe))
     _clear(folder / CELLS, {each.folder.name for each in runs[1:]})
     # Those of an earlier run under this name; another process with this recipe writes the same ones.
     for old in set((folder / ANSWERS).glob("*")) - {each.answers for each in runs}:
@@ -189,8 +193,9 @@ def _facts(run: Run, folder: Path) -> dict[str, Any]:
         }
         for model in run.models
     }
-    facts = {"majority": run.majority, "teachers": run.teachers, "members": dict(run.members), "models": models}
-    return {**facts, "answers": os.path.relpath(run.answers, folder) if run.answers else None, "aid": run.aid}
+    scores = {"majority": run.majority, "probe": run.probe, "teachers": run.teachers, "members": dict(run.members)}
+    answers = os.path.relpath(run.answers, folder) if run.answers else None
+    return {**scores, "models": models, "answers": answers, "aid": run.aid}
 
 
 def _made_with(recipe: Recipe) -> dict[str, str]:
@@ -220,15 +225,18 @@ def _aid(plan: Plan) -> str:
 
 
 def _uses(study: Study) -> list[str]:
-    """Name the artefacts that the models and lessons of all runs are made of."""
-    return sorted({folder.name for _, plan in study.cells for folder in _made(plan)})
+    """Name the artefacts that the models, lessons and floors of all runs are made of."""
+    identities: dict[str, dict[str, str]] = {}
+    return sorted({folder.name for _, plan in study.cells for folder in _made(plan, identities)})
 
 
-def _made(plan: Plan) -> Iterator[Path]:
+def _made(plan: Plan, identities: dict[str, dict[str, str]]) -> Iterator[Path]:
     yield from (model.folder for model in plan.models)
     yield from (table.folder for table in plan.targets)
     yield from (teacher.verdict for each in plan.lessons for teacher in (*each.teachers, *each.judged))
     yield from (data.path.parent for data in plan.augmented)
+    floor = plan_floor(plan, identities)
+    yield from (probe.folder for probe in floor.probes) if floor else ()
 
 
 def _clear(folder: Path, kept: Collection[str]) -> None:

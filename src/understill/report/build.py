@@ -19,7 +19,7 @@ from understill.evaluate.significance import summarise
 from understill.events import Watch, silent
 from understill.pipeline.comparing import Side, compare_sides, find_side
 from understill.pipeline.concluding import pairs_of
-from understill.pipeline.outcome import ROLES, own_cells, read_record
+from understill.pipeline.outcome import PROBE, ROLES, own_cells, read_record
 from understill.pipeline.reading import read_labelled
 from understill.recipe import Recipe
 from understill.report.facts import Curve, Facts, Place, Score, ScoreRow, Versus
@@ -45,7 +45,7 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
     tasks = {place: _task(place, loaded) for place in places}
     asked = [(one, other) for one, other in pairs_of(list(sides)) if set(sides[one].places) & set(sides[other].places)]
     found = compare_sides([(sides[other], sides[one]) for one, other in asked])
-    models = _models(folder, cells[0])
+    models, floors = _models(folder, cells[0]), _floors(cells[0])
     return Facts(
         name=folder.resolve().name,
         folder=str(folder),
@@ -60,9 +60,9 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
         seeds=len(cells),
         runs=len(record["cells"]),
         main=main,
-        columns=("majority", *sides),
+        columns=(*floors, *sides),
         aid=cells[0]["aid"],
-        scores=tuple(_scores(places, tasks, kept, cells[0]["majority"])),
+        scores=tuple(_scores(places, tasks, kept, floors)),
         versus=tuple(Versus(other, one, each) for (one, other), each in zip(asked, found, strict=True)),
         timing=measure_models(models, loaded, recipe) if timing else None,
         curves=tuple(_curve(name, model) for name, model in _drawn(models).items()),
@@ -85,6 +85,12 @@ def _sides(folder: Path, cell: Mapping[str, Any]) -> dict[str, Side]:
     single = [name for name, model in cell["models"].items() if model["role"] == "model"]
     names = {"model": single[0] if len(single) == 1 else "single-task"}
     return {names.get(part, part): replace(find_side(f"{folder}:{part}"), name=names.get(part, part)) for part in parts}
+
+
+def _floors(cell: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the scores of what models are to beat, by column; earlier versions kept the majority guess alone."""
+    probe = cell.get("probe")
+    return {"majority": cell["majority"], **({PROBE: probe} if probe else {})}
 
 
 def _main(sides: Mapping[str, Side]) -> str:
@@ -113,16 +119,19 @@ def _scores(
     places: Sequence[str],
     tasks: Mapping[str, Task],
     kept: Mapping[str, Mapping[str, Sequence[KeptRows]]],
-    majority: Mapping[str, Mapping[str, float]],
+    floors: Mapping[str, Mapping[str, Mapping[str, float]]],
 ) -> Iterable[ScoreRow]:
     for place in places:
         task = tasks[place]
         measured = {column: _column_scores(task, rows) for column, rows in kept[place].items()}
         for metric in task.metrics:
             scores = {column: found[metric] for column, found in measured.items() if metric in found}
-            if metric in majority.get(place, {}):
-                scores = {"majority": Score(summarise([majority[place][metric]]), None), **scores}
-            yield ScoreRow(place, metric, scores)
+            below = {
+                name: Score(summarise([found[place][metric]]), None)
+                for name, found in floors.items()
+                if metric in found.get(place, {})
+            }
+            yield ScoreRow(place, metric, {**below, **scores})
 
 
 def _column_scores(task: Task, seeds: Sequence[KeptRows]) -> dict[str, Score]:

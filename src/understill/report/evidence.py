@@ -8,11 +8,12 @@ from typing import Any
 from understill.errors import listed
 from understill.evaluate.efficiency import PARTS
 from understill.evaluate.significance import Interval, stars
-from understill.pipeline.concluding import BESIDE
+from understill.pipeline.outcome import BESIDE, FLOORS
+from understill.pipeline.shortfalls import LEGEND, marks_of
 from understill.report import figures
 from understill.report.blocks import Block, Picture, Table, Words
 from understill.report.facts import Facts, Score, Timing, Versus
-from understill.report.overview import means
+from understill.report.overview import means, warnings
 from understill.report.wording import (
     between,
     chance,
@@ -34,12 +35,13 @@ def scores(facts: Facts) -> Iterator[Block]:
     """Show all scores, and what may be claimed of them."""
     for versus in facts.versus:
         yield Words(_claim(versus), strong=True)
-    marks = _marks(facts)
+    marks, below = _marks(facts), marks_of(warnings(facts), facts.tasks)
     rows = []
     for row in facts.scores:
         cells = [
-            _cell(row.metric, row.scores.get(column), marks.get((row.place, row.metric, column), ""))
+            _cell(row.metric, row.scores.get(column), marks.get(key, "") + below.get(key, ""))
             for column in facts.columns
+            for key in [(row.place, row.metric, column)]
         ]
         rows.append((plain_name(row.place), row.metric, *cells))
     averages = means(facts)
@@ -53,7 +55,8 @@ def scores(facts: Facts) -> Iterator[Block]:
         )
     brackets = "95 % interval over rows in brackets"
     spread = f"mean ± standard deviation over seeds; of one seed, {brackets}" if facts.seeds > 1 else brackets
-    yield Table(f"Dev scores ×100; {spread}", ("task", "metric", *facts.columns), tuple(rows), 2)
+    caption = f"Dev scores ×100; {spread}" + (f"; {LEGEND}" if below else "")
+    yield Table(caption, ("task", "metric", *facts.columns), tuple(rows), 2)
     if facts.versus:
         yield from _comparisons(facts)
 
@@ -292,7 +295,7 @@ def _seeds(found: Mapping[str, Any], main: str) -> Iterator[Block]:
     rows = []
     for variant, columns in found.get("summaries", {}).items():
         for column, by_task in columns.items():
-            if by_task and column != "majority":
+            if by_task and column not in FLOORS:
                 task, summary = list(by_task.items())[-1]
                 interval = _pair(summary["interval"])
                 rows.append(

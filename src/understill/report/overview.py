@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from understill.evaluate.efficiency import PARTS
+from understill.pipeline.shortfalls import Shortfall, shortfalls
 from understill.report.blocks import Block, Code, Heading, Table, Tiles, Words
-from understill.report.facts import Facts
+from understill.report.facts import Facts, ScoreRow
 from understill.report.wording import change, figure, share, times
 from understill.schema import EncoderSpec
 from understill.tasks import Task
@@ -17,7 +18,9 @@ from understill.terminal import duration
 
 
 def overview(facts: Facts) -> Iterator[Block]:
-    """Show what was run, when and where."""
+    """Show what is below what it should beat, and what was run, when and where."""
+    for each in warnings(facts):
+        yield Words(each.sentence, strong=True)
     yield Tiles(tuple(_tiles(facts)))
     yield Words(_story(facts))
     rows = []
@@ -63,16 +66,31 @@ def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
             yield share(first.parameters / last.parameters), f"of the parameters of {last.name}"
 
 
+def warnings(facts: Facts) -> list[Shortfall]:
+    """Return what is below what it should beat."""
+    rows = _firsts(facts)
+    firsts = {
+        column: {row.place.split("/")[0]: 100 * row.scores[column].summary.mean for row in rows if column in row.scores}
+        for column in facts.columns
+    }
+    return shortfalls(firsts, facts.recipe)
+
+
 def means(facts: Facts) -> dict[str, float]:
     """Return each column's mean over the first metrics of all tasks, where it has them all; errors do not count."""
-    firsts = [row for row in facts.scores if row.place.endswith("/dev") and _is_first(facts, row.place, row.metric)]
-    firsts = [row for row in firsts if row.metric != "mse"]
+    firsts = _firsts(facts)
     return {
         # In points, as the terminal adds them up: a half is then rounded alike.
         column: sum(100 * row.scores[column].summary.mean for row in firsts) / len(firsts) / 100
         for column in facts.columns
         if firsts and all(column in row.scores for row in firsts)
     }
+
+
+def _firsts(facts: Facts) -> list[ScoreRow]:
+    """Return the first metric of each task; errors do not count."""
+    firsts = [row for row in facts.scores if row.place.endswith("/dev") and _is_first(facts, row.place, row.metric)]
+    return [row for row in firsts if row.metric != "mse"]
 
 
 def _is_first(facts: Facts, place: str, metric: str) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
+from threadpoolctl import threadpool_limits
 
 from understill.tasks import Task
 
@@ -50,7 +51,8 @@ def _logistic(features: NDArray[np.float32], gold: NDArray[np.int64], classes: i
     if len(there) == 1:
         bias[there] = 0.0
         return Probe(weight, bias)
-    with warnings.catch_warnings():
+    # Products as small as these gain nothing by threads, which would wait for each other where cores are busy.
+    with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = LogisticRegression(C=1 / (decay * len(gold)), max_iter=_ITERATIONS).fit(features, gold)
     # Two classes have one line between them, which each gets half of.

@@ -1,0 +1,79 @@
+"""Shortfalls: models that are below what they should beat, in a sentence each, with what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from understill.errors import listed
+from understill.pipeline.outcome import BESIDE, PROBE
+
+if TYPE_CHECKING:
+    from understill.recipe import Recipe
+    from understill.tasks import Task
+
+#: Points by which a model may be below another without a word.
+MARGIN = 0.5
+#: What marks a score in a table, and what that means.
+MARK = " ↓"
+LEGEND = "↓ below what it should beat"
+
+
+class Shortfall(NamedTuple):
+    """A column that is below what it should beat, on one task."""
+
+    task: str
+    column: str
+    sentence: str
+
+
+def shortfalls(firsts: Mapping[str, Mapping[str, float]], recipe: Recipe) -> list[Shortfall]:
+    """Name what is below what it should beat, given each task's first metric ×100, by column and task."""
+    found = []
+    for main in (name for name in firsts if name not in BESIDE):
+        who = "the student" if main == "student" else "the model"
+        for task, value in firsts[main].items():
+            floor = firsts.get(PROBE, {}).get(task)
+            if floor is not None and _below(value, floor):
+                what = f"{who} ({value:.1f}) is below a linear head on the frozen encoder ({floor:.1f})"
+                found.append(Shortfall(task, main, f"{task}: {what} → {_for_model(recipe)}"))
+    for task, value in firsts.get("teachers", {}).items():
+        better = [
+            f"the {name} ({firsts[name][task]:.1f})"
+            for name in ("baseline", "student")
+            if _below(value, firsts.get(name, {}).get(task))
+        ]
+        if better:
+            what = f"the teachers ({value:.1f}) are below {listed(better, 'and')}, so they have little to teach"
+            found.append(Shortfall(task, "teachers", f"{task}: {what} → {_for_teachers(recipe)}"))
+    return found
+
+
+def marks_of(below: Iterable[Shortfall], tasks: Mapping[str, Task]) -> dict[tuple[str, str, str], str]:
+    """Return what marks the scores of a table, by dev set, metric and column."""
+    return {(f"{each.task}/dev", tasks[each.task].metrics[0], each.column): MARK for each in below}
+
+
+def _below(value: float, other: float | None) -> bool:
+    """Tell whether a score is further below another than the margin; rounding does not count."""
+    return other is not None and round(other - value, 6) > MARGIN
+
+
+def _for_model(recipe: Recipe) -> str:
+    """Say what may raise a model above the floor."""
+    settings = recipe.settings(recipe.student)
+    tries = []
+    if settings.training.lr != "auto":
+        tries.append("leave out `training` so that the learning rate is chosen")
+    if settings.encoder.own:
+        tries.append(f"take a pretrained encoder in place of {settings.encoder.name}")
+    elif settings.encoder.layers:
+        tries.append("keep more layers")
+    return listed([*tries, "give it more rows"])
+
+
+def _for_teachers(recipe: Recipe) -> str:
+    """Say what may make teachers better than those they teach."""
+    trained = any(teacher.trained for teacher in recipe.teachers)
+    tries = ["train them longer", "use a larger encoder"] if trained else ["take better ones"]
+    return listed([*tries, "leave the task out of `teachers`"])

@@ -60,10 +60,10 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 @given(st.integers(1, 10**6), st.integers(1, 10**6))
 def test_more_rows_have_more_steps_and_no_lower_rate_but_fewer_passes(one: int, other: int) -> None:
     few, many = sorted((one, other))
-    assert tuning.steps_for(few, 32) <= tuning.steps_for(many, 32)
-    assert tuning.steps_for(few, 32) * 32 / few >= tuning.steps_for(many, 32) * 32 / many - 32 / many - 1e-6
+    assert tuning.steps_for(few, 1, 32) <= tuning.steps_for(many, 1, 32)
+    assert tuning.steps_for(few, 1, 32) * 32 / few >= tuning.steps_for(many, 1, 32) * 32 / many - 32 / many - 1e-6
     assert tuning._rate(shape(few))[0] <= tuning._rate(shape(many))[0] <= 1e-4
-    assert tuning.steps_for(few, 32) >= 75, "there is a least number of updates"
+    assert tuning.steps_for(few, 1, 32) >= 75, "there is a least number of updates"
 
 
 def test_a_wider_encoder_has_a_lower_rate_and_one_without_layers_a_higher() -> None:
@@ -270,6 +270,6 @@ def test_what_is_foreseen_is_what_the_rule_gives(open_recipe: Callable[..., Reci
     (model,) = plan.models
     choice, times = foreseen(plan, model)
     training = choice.settings.training
-    assert training.steps == tuning.steps_for(shape_of(plan, model).total, 8)
+    assert training.steps == tuning.steps_for(shape_of(plan, model).total, 1, 8)
     assert math.isclose(times, 1.0)
     assert training.rate > 0

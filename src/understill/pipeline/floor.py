@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
@@ -205,9 +204,7 @@ def probe_scores(probe: ProbePlan, reader: FrozenEncoder) -> Scores:
     tokens, groups = reader.tokens(probe.task, "train"), grouping(data)
     rows = sample_rows(np.asarray(tokens.gold), groups)
     own = reader.read(tokens.take(rows), task, f"{task.name}/train")
-    # Several threads wait for each other: on a busy machine a fit took them a hundred times as long.
-    with threadpool_limits(limits=1, user_api="blas"):
-        fitted = fit_best(own, np.asarray(tokens.gold)[rows], task, None if groups is None else groups[rows])
+    fitted = fit_best(own, np.asarray(tokens.gold)[rows], task, None if groups is None else groups[rows])
     scores: Scores = {}
     for each, split in probe.dev:
         tokens, place = reader.tokens(each, split), f"{each.task.name}/{split}"

@@ -124,7 +124,7 @@ class Layout:
             if training.steps or augmented == alike:
                 return settings  # which are chosen by the labelled rows, and these are the same
             rows = sum(self.loaded[key].splits["augmented" if key in augmented else "train"].rows for key in keys)
-            steps = steps_for(rows, training.batch)
+            steps = steps_for(rows, len(keys), training.batch)
             return settings.model_copy(update={"training": training.model_copy(update={"steps": steps})})
         tasks = tuple(self.loaded[key].task for key in keys)
         epoch = epoch_of(parts_of(tasks, self.loaded, settings, unlabelled, augmented), training)

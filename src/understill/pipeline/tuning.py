@@ -23,7 +23,7 @@ from understill.models.multitask import MultiTaskModel
 from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.plan import Fold, ModelPlan, Plan
 from understill.pipeline.tokenising import Joined, Tokeniser, make_batches
-from understill.schema import HeadSpec, Settings
+from understill.schema import HeadSpec, HeadsSpec, Settings
 from understill.section import Every
 from understill.targets.teachers import fold_of
 from understill.tasks import Task
@@ -32,7 +32,7 @@ from understill.train.fit import fit
 from understill.train.loop import Step
 from understill.train.objective import Objective
 
-#: A model sees each row this often, and so many rows more: few rows need more passes.
+#: A model sees each row this often, and of each task so many rows more: few rows need more passes.
 PASSES, MORE = 3, 2400
 #: The encoder's learning rate at a width of 384: the first up to so many rows, growing with them up to the second.
 RATES, ROWS = (3e-5, 1e-4), 1000
@@ -157,15 +157,15 @@ def shape_of(plan: Plan, model: ModelPlan) -> Shape:
     return Shape(rows, classes, width, own, cut, taught, steps)
 
 
-def steps_for(rows: int, batch: int) -> int:
-    """Return how many steps are taken for so many rows."""
-    return math.ceil((MORE + PASSES * rows) / batch)
+def steps_for(rows: int, tasks: int, batch: int) -> int:
+    """Return how many steps are taken for so many rows of so many tasks."""
+    return math.ceil((MORE * tasks + PASSES * rows) / batch)
 
 
 def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
     """Choose all that is left open by rule; what the recipe gives stays."""
     training, heads, reasons = model.settings.training, model.settings.heads, []
-    steps = training.steps or steps_for(shape.total, training.batch) * (2 if shape.cut else 1)
+    steps = training.steps or steps_for(shape.total, len(shape.rows), training.batch) * (2 if shape.cut else 1)
     if training.epochs != "auto":
         steps = training.steps or math.ceil(training.epochs * shape.steps_per_epoch)
     start = _start(model, shape) if training.start == "auto" else training.start
@@ -174,19 +174,19 @@ def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
     if start == "contrastive" and training.epochs == "auto" and not training.steps:
         changes["steps"] = math.ceil(steps / 4)  # there is little left to do after the stage before
     if training.head_lr is None and not shape.own:
-        changes["head_lr"] = HEAD_RATES[1 + (shape.classes > CLASSES) if shape.classes > 1 else 0]
+        heads, changes["head_lr"] = _head_rates(model)
     if training.evaluate.unit == "auto":
         changes["evaluate"] = Every(count=max(1, changes["steps"] // LOOKS), unit="steps")
     if training.keep == "auto":
         changes["keep"] = "best" if dev >= DEV else "last"
     seen = "as given" if training.steps else _seen(training.epochs, shape)
     reasons.append(f"{changes['steps']:,} steps of {training.batch} rows: {seen}")
-    reasons.append(f"learning rate {rate:.2g}{why}" + _head_reason(changes, shape))
+    reasons.append(f"learning rate {rate:.2g}{why}" + _head_reason(heads, changes))
     reasons.append(_BEGINNINGS[start])
     if training.keep == "auto" and dev < DEV:
         reasons.append(f"the last weights are kept: {dev} dev rows are too few to choose by")
     if heads.pairs == "auto" and not model.start.heads:
-        heads, reason = _pairs(model, shape)
+        heads, reason = _pairs(model, heads, shape)
         reasons += [reason] if reason else []
     settled = training.model_copy(update=changes)
     settings = model.settings.model_copy(update={"training": settled, "heads": heads})
@@ -205,7 +205,7 @@ def _seen(epochs: float | str, shape: Shape) -> str:
     if epochs != "auto":
         return f"{epochs:g} passes over {shape.total:,} rows"
     twice = ", twice since layers were taken out" if shape.cut else ""
-    return f"{PASSES} passes over {shape.total:,} rows and {MORE:,} rows more{twice}"
+    return f"{PASSES} passes over {shape.total:,} rows and {MORE * len(shape.rows):,} rows more{twice}"
 
 
 def _rate(shape: Shape) -> tuple[float, str]:
@@ -219,13 +219,23 @@ def _rate(shape: Shape) -> tuple[float, str]:
     return float(f"{RATES[0] * grown * scale:.2g}"), f" for {shape.total:,} rows"
 
 
-def _head_reason(changes: Mapping[str, Any], shape: Shape) -> str:
-    rate = changes.get("head_lr")
-    return (
-        f", {rate:g} for the heads" + (f" with {shape.classes} classes" if shape.classes > CLASSES else "")
-        if rate
-        else ""
-    )
+def _head_rates(model: ModelPlan) -> tuple[HeadsSpec, float]:
+    """Return the heads' learning rate; where tasks want different ones, each has its own."""
+    heads = model.settings.heads
+    rates = {
+        task.name: HEAD_RATES[0 if task.kind == "regression" else 1 if task.outputs <= CLASSES else 2]
+        for task in model.tasks
+    }
+    if len(set(rates.values())) > 1:
+        known = {name: heads.tasks.get(name) or HeadSpec() for name in rates}
+        own = {name: one.model_copy(update={"lr": one.lr or rates[name]}) for name, one in known.items()}
+        heads = heads.model_copy(update={"tasks": {**heads.tasks, **own}})
+    return heads, max(rates.values())
+
+
+def _head_reason(heads: HeadsSpec, changes: Mapping[str, Any]) -> str:
+    own = ", ".join(f"{one.lr:g} ({name})" for name, one in heads.tasks.items() if one.lr)
+    return f", {own or format(changes['head_lr'], 'g')} for heads" if "head_lr" in changes else ""
 
 
 def _start(model: ModelPlan, shape: Shape) -> str:
@@ -239,9 +249,8 @@ def _start(model: ModelPlan, shape: Shape) -> str:
     return "zero" if any(task.pair for task in model.tasks) else "probe"
 
 
-def _pairs(model: ModelPlan, shape: Shape) -> tuple[Any, str]:
+def _pairs(model: ModelPlan, heads: HeadsSpec, shape: Shape) -> tuple[HeadsSpec, str]:
     """Return the heads with those of pairs settled, and why."""
-    heads = model.settings.heads
     names = [task.name for task in model.tasks if task.pair]
     if not names or shape.own:
         return heads.model_copy(update={"pairs": "linear"}), ""

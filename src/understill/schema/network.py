@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from understill.errors import UserError
 from understill.mistakes import shown
-from understill.section import Fraction, Section, faulty
+from understill.section import Fraction, Positive, Section, faulty
 from understill.tasks import Task
 
 
@@ -93,6 +93,7 @@ class HeadSpec(Section):
 
     dropout: Fraction | None = None
     kind: Literal["linear", "san", "siamese"] | None = None
+    lr: Positive | None = None  # its learning rate, where it is not training.head_lr
 
 
 class HeadsSpec(Section):

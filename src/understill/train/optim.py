@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from understill.models.multitask import MultiTaskModel
 from understill.schema import Training
 
 _LAYER = re.compile(r"\.(?:layer|layers|albert_layers)\.(\d+)\.")
@@ -36,26 +37,32 @@ def parameter_groups(model: nn.Module, training: Training) -> list[dict[str, Any
     """Group parameters by rate and weight decay; biases and norms are not decayed."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     layers = count_layers([name for name, _ in named])
-    groups: dict[tuple[int, bool, bool], list[nn.Parameter]] = {}
+    own = _head_rates(model, training)
+    groups: dict[tuple[int, float, bool], list[nn.Parameter]] = {}
     for name, parameter in named:
         distance = depth(name, layers) if training.layer_decay < 1 else 0
-        head = training.head_lr is not None and name.startswith("heads.")
-        groups.setdefault((distance, head, parameter.ndim > 1), []).append(parameter)
+        rate = next((rate for start, rate in own.items() if name.startswith(start)), training.rate)
+        groups.setdefault((distance, rate, parameter.ndim > 1), []).append(parameter)
     return [
         {
             "params": parameters,
-            "base_lr": (rate := _rate(training, distance, head)),
-            "lr": rate,
+            "base_lr": rate * training.layer_decay**distance,
+            "lr": rate * training.layer_decay**distance,
             "weight_decay": training.weight_decay if decayed else 0.0,
         }
-        for (distance, head, decayed), parameters in sorted(groups.items(), key=lambda item: item[0])
+        for (distance, rate, decayed), parameters in sorted(groups.items(), key=lambda item: item[0])
     ]
 
 
-def _rate(training: Training, distance: int, head: bool) -> float:
-    """Return the learning rate of parameters at a distance from the output."""
-    rate = training.head_lr if head and training.head_lr is not None else training.rate
-    return rate * training.layer_decay**distance
+def _head_rates(model: nn.Module, training: Training) -> dict[str, float]:
+    """Return the learning rates of heads that have their own, by the beginnings of their parameters' names."""
+    rates = {}
+    if isinstance(model, MultiTaskModel):
+        for number, task in enumerate(model.tasks):
+            own = model.spec.tasks.get(task.name)
+            if own and own.lr is not None:
+                rates[f"heads.tasks.{number}."] = own.lr
+    return rates | ({"heads.": training.head_lr} if training.head_lr is not None else {})
 
 
 def make_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:

@@ -52,7 +52,7 @@ def _logistic(features: NDArray[np.float32], gold: NDArray[np.int64], classes: i
         bias[there] = 0.0
         return Probe(weight, bias)
     # Products as small as these gain nothing by threads, which would wait for each other where cores are busy.
-    with warnings.catch_warnings(), threadpool_limits(1):
+    with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = LogisticRegression(C=1 / (decay * len(gold)), max_iter=_ITERATIONS).fit(features, gold)
     # Two classes have one line between them, which each gets half of.

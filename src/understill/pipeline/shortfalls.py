@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Points by which a model may be below another without a word.
 MARGIN = 0.5
+#: Points by which a student may be above its teachers without a word: it has seen more text than they have.
+AHEAD = 2.0
 #: What marks a score in a table, and what that means.
 MARK = " ↓"
 LEGEND = "↓ below what it should beat"
@@ -40,8 +42,8 @@ def shortfalls(firsts: Mapping[str, Mapping[str, float]], recipe: Recipe) -> lis
     for task, value in firsts.get("teachers", {}).items():
         better = [
             f"the {name} ({firsts[name][task]:.1f})"
-            for name in ("baseline", "student")
-            if _below(value, firsts.get(name, {}).get(task))
+            for name, margin in (("baseline", MARGIN), ("student", AHEAD))
+            if _below(value, firsts.get(name, {}).get(task), margin)
         ]
         if better:
             what = f"the teachers ({value:.1f}) are below {listed(better, 'and')}, so they have little to teach"
@@ -54,9 +56,9 @@ def marks_of(below: Iterable[Shortfall], tasks: Mapping[str, Task]) -> dict[tupl
     return {(f"{each.task}/dev", tasks[each.task].metrics[0], each.column): MARK for each in below}
 
 
-def _below(value: float, other: float | None) -> bool:
-    """Tell whether a score is further below another than the margin; rounding does not count."""
-    return other is not None and round(other - value, 6) > MARGIN
+def _below(value: float, other: float | None, margin: float = MARGIN) -> bool:
+    """Tell whether a score is further below another than a margin; rounding does not count."""
+    return other is not None and round(other - value, 6) > margin
 
 
 def _for_model(recipe: Recipe) -> str:

@@ -34,8 +34,9 @@ from understill.train.objective import Objective
 
 #: A model sees each row this often, and of each task so many rows more: few rows need more passes.
 PASSES, MORE = 3, 2400
-#: The encoder's learning rate at a width of 384: the first up to so many rows, growing with them up to the second.
-RATES, ROWS = (3e-5, 1e-4), 1000
+#: The encoder's learning rate at a width of 384: the first up to so many rows of one task, growing with them up to the
+#: second, which several tasks have at once.
+RATES, ROWS = (5e-5, 1e-4), 1000
 #: That of encoders that lost layers, which have to find together again, and of networks that begin at random.
 CUT, RANDOM = 3e-4, 2e-3
 #: That of heads for scores, for up to so many classes, and for more.
@@ -215,6 +216,8 @@ def _rate(shape: Shape) -> tuple[float, str]:
     scale = 384 / shape.width
     if shape.cut:
         return CUT * scale, ", since layers were taken out"
+    if len(shape.rows) > 1:
+        return RATES[1] * scale, f" for {len(shape.rows)} tasks"
     grown = min(max(shape.total / ROWS, 1.0), RATES[1] / RATES[0])
     return float(f"{RATES[0] * grown * scale:.2g}"), f" for {shape.total:,} rows"
 

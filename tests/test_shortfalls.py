@@ -60,7 +60,7 @@ def test_there_is_no_word_without_a_probe_or_of_columns_beside_the_main_one() ->
     ("baseline", "student", "who"),
     [
         (90.0, 87.0, "the baseline (90.0)"),
-        (87.0, 89.0, "the student (89.0)"),
+        (87.0, 91.0, "the student (91.0)"),
         (90.0, 91.0, "the baseline (90.0) and the student (91.0)"),
     ],
 )

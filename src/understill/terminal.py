@@ -461,6 +461,10 @@ def _show_exports(plan: Plan) -> None:
     from understill.ship.forms import allowed, kind_at
 
     start, settings = main[0].start, main[0].settings
+    if settings.training.lr == "auto":
+        from understill.pipeline.tuning import foreseen
+
+        settings = foreseen(plan, main[0])[0].settings
     while start.model:
         start = start.model.start
     kind, tasks = WORDS if start.words else kind_at(start.place), [task for each in main for task in each.tasks]

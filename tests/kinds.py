@@ -55,7 +55,7 @@ def save_kind(
     network: str,
     tasks: tuple[Task, ...] = TASKS,
     own: dict[str, Any] | None = None,
-    pooling: Literal["default", "mean"] = "default",
+    pooling: Literal["default", "mean", "normalised"] = "default",
     **settings: Any,
 ) -> Path:
     """Write a model folder with such a network and these tasks; `own` is what is different about some heads."""

@@ -66,7 +66,8 @@ def test_there_is_no_word_without_a_probe_or_of_columns_beside_the_main_one() ->
 )
 def test_teachers_below_those_they_should_teach_are_told(baseline: float, student: float, who: str) -> None:
     firsts = {"teachers": {"mood": 88.0}, "baseline": {"mood": baseline}, "student": {"mood": student}}
-    what = f"mood: the teachers (88.0) are below {who}, so they have little to teach"
+    so = "which gained by them all the same" if baseline < 88 < student else "so they have little to teach"
+    what = f"mood: the teachers (88.0) are below {who}, {so}"
     trained = "train them longer, use a larger encoder or leave the task out of `teachers`"
     assert sentences(firsts, teachers=[{"tasks": "each"}]) == [f"{what} → {trained}"]
     files = [{"name": "llm", "predictions": "said.csv", "tasks": ["mood"]}]

@@ -452,3 +452,18 @@ def test_a_tokeniser_without_a_token_for_masked_words_is_refused(tmp_path: Path)
     data = replace(stand(tmp_path, ["good [MASK] film"]), split="augmented")
     with pytest.raises(UserError, match="has a token neither for masked nor for unknown words"):
         tokenise(data, word_tokenizer(), 16, tmp_path)
+
+
+@given(rows=st.lists(st.integers(0, 3), max_size=8))
+def test_rows_that_are_taken_are_the_same_rows_in_that_order(rows: list[int]) -> None:
+    ids = np.arange(10, dtype=np.uint16)
+    offsets, second, gold = (
+        np.array([0, 3, 4, 8, 10]),
+        np.array([2, 1, 3, 2], np.uint16),
+        np.arange(4, dtype=np.float32),
+    )
+    tokens = Tokens(Path(), "", ids, offsets, second, gold, max_length=8, pad=1)
+    part = tokens.take(np.array(rows, np.int64))
+    assert [row(part, place) for place in range(len(part))] == [row(tokens, number) for number in rows]
+    assert part.gold.tolist() == [float(number) for number in rows]
+    assert (part.max_length, part.pad) == (8, 1)

@@ -52,7 +52,7 @@ def gradients(model: MultiTaskModel, logits: Tensor) -> dict[str, Tensor]:
     return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
 
 
-@pytest.mark.parametrize("pooling", ["default", "mean"])
+@pytest.mark.parametrize("pooling", ["default", "mean", "normalised"])
 @pytest.mark.parametrize("kind", PACKABLE)
 def test_packed_rows_have_the_logits_and_gradients_of_padded_ones(
     kind: str, pooling: str, tiny_of: Callable[[str], Path]
@@ -74,14 +74,14 @@ def test_packed_rows_have_the_logits_and_gradients_of_padded_ones(
             torch.testing.assert_close(slope, expected[name], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("pooling", ["default", "mean"])
+@pytest.mark.parametrize("pooling", ["default", "mean", "normalised"])
 def test_packed_rows_in_single_precision_are_padded_ones_up_to_rounding(pooling: str, tiny: Path) -> None:
     model, batch = make(tiny, pooling).float(), some_batch(9)
     with torch.no_grad():
         torch.testing.assert_close(model(with_tail(pack(batch), 30)), model(batch), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["default", "mean"])
+@pytest.mark.parametrize("pooling", ["default", "mean", "normalised"])
 def test_no_gradient_reaches_what_lies_behind_the_rows(pooling: str, tiny: Path) -> None:
     model, seen = make(tiny, pooling), []
     packed = with_tail(pack(some_batch(9)), 40)

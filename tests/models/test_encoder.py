@@ -57,7 +57,7 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Non
 # What goes in and comes out ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pooling", ["default", "mean"])
+@pytest.mark.parametrize("pooling", ["default", "mean", "normalised"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_do_not_depend_on_padding_or_on_other_rows(
     kind: str, pooling: str, tiny_of: Callable[[str], Path]

@@ -33,7 +33,7 @@ def saved(tiny: Path, tmp_path: Path) -> Path:
     return save(tmp_path / "model", some_model(tiny), tiny)
 
 
-@pytest.mark.parametrize("pooling", ["default", "mean"])
+@pytest.mark.parametrize("pooling", ["default", "mean", "normalised"])
 @pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "distilbert", "electra", "albert"])
 def test_a_saved_model_answers_bit_for_bit_as_before(
     kind: str, pooling: str, tiny_of: Callable[[str], Path], tmp_path: Path

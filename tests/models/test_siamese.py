@@ -58,7 +58,7 @@ def doubled(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("pooling", ["default", "mean"])
+@pytest.mark.parametrize("pooling", ["default", "mean", "normalised"])
 @pytest.mark.parametrize("separators", [1, 2])
 @pytest.mark.parametrize("task", [TOPIC, ALIKE])
 @torch.no_grad()
@@ -82,7 +82,7 @@ def test_its_logits_are_those_of_both_texts_as_the_tokeniser_gives_them_alone(
     torch.testing.assert_close(model(batch)[:, model.columns(task.name)], expected[batch.row], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("pooling", ["default", "mean"])
+@pytest.mark.parametrize("pooling", ["default", "mean", "normalised"])
 @pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "distilbert"])
 @torch.no_grad()
 def test_logits_do_not_depend_on_padding_on_packing_or_on_other_rows(

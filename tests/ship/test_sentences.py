@@ -31,8 +31,10 @@ MANY = [*TEXTS, *(" ".join(_words[at : at + 1 + 3 * (at % 17)]) for at in range(
 SECOND = [*(text or "bad" for text in ANY_SECOND), *MANY[: len(TEXTS) - 1 : -1]]
 
 
-def written(root: Path, network: str, task: Task, tasks: tuple[Task, ...] = PLAIN, **heads: Any) -> Predictor:
-    predictor = Predictor(load_model(save_kind(root / "model", network, tasks, pooling="mean", **heads)))
+def written(
+    root: Path, network: str, task: Task, tasks: tuple[Task, ...] = PLAIN, pooling: Any = "mean", **heads: Any
+) -> Predictor:
+    predictor = Predictor(load_model(save_kind(root / "model", network, tasks, pooling=pooling, **heads)))
     (root / "plain").mkdir()
     write_classifier(predictor.folder, task, root / "plain")
     return predictor
@@ -67,6 +69,22 @@ def test_sentence_transformers_gives_the_logits_of_the_model(
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     np.testing.assert_allclose(found.reshape(want.shape), want, rtol=0, atol=1e-4)
     np.testing.assert_allclose(logits(load(tmp_path / "plain"), task), want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", ["bert", "roberta"])
+@pytest.mark.parametrize("task", [TOPIC, STARS, FOLLOWS])
+def test_normalised_vectors_leave_with_a_module_that_normalises(task: Task, network: str, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    predictor = written(tmp_path, network, task, pooling="normalised")
+    want = logits(predictor, task)
+    assert np.ptp(want, axis=0).max() > 0.05, "rows are told apart"
+    kind = library.CrossEncoder if task.pair else library.SentenceTransformer
+    model = kind(str(tmp_path / "plain"), device="cpu")
+    rows = list(zip(MANY, SECOND, strict=True)) if task.pair else MANY
+    found = (model.predict if task.pair else model.encode)(rows, batch_size=7, show_progress_bar=False)
+    np.testing.assert_allclose(found.reshape(want.shape), want, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(logits(load(tmp_path / "plain"), task), want, rtol=0, atol=1e-4)
+    assert own_pooling(str(tmp_path / "plain")) == "normalised"
 
 
 @pytest.mark.parametrize("network", [*sorted(HEAD_SHAPES), "modernbert"])

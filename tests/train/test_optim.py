@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import MOOD, STARS, some_model
-from understill.schema import Training
+from understill.models.multitask import new_model
+from understill.schema import EncoderSpec, HeadsSpec, Training
 from understill.train.optim import make_optimizer, parameter_groups, rate_factor, set_rates
 
 LAYERED = ("bert", "roberta", "mpnet", "distilbert", "electra")
@@ -161,3 +162,13 @@ def test_adamw_by_hand() -> None:
     # The first step of Adam has the size of the rate, whatever the slope; decay is taken off beforehand.
     expected = before * (1 - 0.1 * 0.2) - 0.1 * slope / (slope.abs() + 1e-6)
     torch.testing.assert_close(line.layer.weight.detach().double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_heads_have_their_own_rate_and_one_task_may_have_another(tiny: Path) -> None:
+    heads = HeadsSpec.model_validate({"tasks": {STARS.name: {"lr": 0.5}}})
+    model = new_model(EncoderSpec(name=str(tiny), max_length=32), heads, (MOOD, STARS), 0)
+    rates = rates_of(model, Training(lr=0.01, head_lr=0.1))
+    own = {"heads.tasks.0.": 0.1, "heads.tasks.1.": 0.5, "encoder.": 0.01}
+    for start, rate in own.items():
+        mine = {value for name, value in rates.items() if name.startswith(start)}
+        assert mine == {rate}, start

@@ -46,7 +46,7 @@ def shortfalls(firsts: Mapping[str, Mapping[str, float]], recipe: Recipe) -> lis
             if _below(value, firsts.get(name, {}).get(task), margin)
         ]
         if better:
-            what = f"the teachers ({value:.1f}) are below {listed(better, 'and')}, so they have little to teach"
+            what = f"the teachers ({value:.1f}) are below {listed(better, 'and')}, {_so(firsts, task)}"
             found.append(Shortfall(task, "teachers", f"{task}: {what} → {_for_teachers(recipe)}"))
     return found
 
@@ -54,6 +54,13 @@ def shortfalls(firsts: Mapping[str, Mapping[str, float]], recipe: Recipe) -> lis
 def marks_of(below: Iterable[Shortfall], tasks: Mapping[str, Task]) -> dict[tuple[str, str, str], str]:
     """Return what marks the scores of a table, by dev set, metric and column."""
     return {(f"{each.task}/dev", tasks[each.task].metrics[0], each.column): MARK for each in below}
+
+
+def _so(firsts: Mapping[str, Mapping[str, float]], task: str) -> str:
+    """Say what follows from teachers that are below others."""
+    teachers, baseline, student = (firsts.get(name, {}).get(task, 0.0) for name in ("teachers", "baseline", "student"))
+    helped = "baseline" in firsts and _below(baseline, student) and not _below(teachers, baseline)
+    return "which gained by them all the same" if helped else "so they have little to teach"
 
 
 def _below(value: float, other: float | None, margin: float = MARGIN) -> bool:

@@ -17,11 +17,12 @@ from safetensors.torch import load_file
 
 from understill.events import Tuned
 from understill.models.folder import load_model
-from understill.pipeline import make_plan, run, tuning
+from understill.pipeline import make_plan, rule, run, tuning
 from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.plan import ModelPlan
+from understill.pipeline.rule import Choice, Shape, by_rule, shape_of
 from understill.pipeline.tokenising import Tokeniser, make_batches
-from understill.pipeline.tuning import Candidate, Choice, Shape, by_rule, candidates_of, choose, foreseen, shape_of
+from understill.pipeline.tuning import Candidate, candidates_of, choose, foreseen
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.targets.teachers import fold_of
 
@@ -40,8 +41,8 @@ def open_recipe(recipe_values: dict[str, Any]) -> Callable[..., Recipe]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows more, so that a model trains in a second; few rows are enough for a trial."""
-    monkeypatch.setattr(tuning, "MORE", 96)
-    monkeypatch.setattr(tuning, "PASSES", 2)
+    monkeypatch.setattr(rule, "MORE", 96)
+    monkeypatch.setattr(rule, "PASSES", 2)
     monkeypatch.setattr(tuning, "TRIED", 40)
 
 
@@ -60,16 +61,16 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 @given(st.integers(1, 10**6), st.integers(1, 10**6))
 def test_more_rows_have_more_steps_and_no_lower_rate_but_fewer_passes(one: int, other: int) -> None:
     few, many = sorted((one, other))
-    assert tuning.steps_for(few, 1, 32) <= tuning.steps_for(many, 1, 32)
-    assert tuning.steps_for(few, 1, 32) * 32 / few >= tuning.steps_for(many, 1, 32) * 32 / many - 32 / many - 1e-6
-    assert tuning._rate(shape(few))[0] <= tuning._rate(shape(many))[0] <= 1e-4
-    assert tuning.steps_for(few, 1, 32) >= 75, "there is a least number of updates"
+    assert rule.steps_for(few, 1, 32) <= rule.steps_for(many, 1, 32)
+    assert rule.steps_for(few, 1, 32) * 32 / few >= rule.steps_for(many, 1, 32) * 32 / many - 32 / many - 1e-6
+    assert rule._rate(shape(few))[0] <= rule._rate(shape(many))[0] <= 1e-4
+    assert rule.steps_for(few, 1, 32) >= 75, "there is a least number of updates"
 
 
 def test_a_wider_encoder_has_a_lower_rate_and_one_without_layers_a_higher() -> None:
-    assert tuning._rate(shape(width=768))[0] == pytest.approx(tuning._rate(shape())[0] / 2)
-    assert tuning._rate(shape(cut=True))[0] > tuning._rate(shape())[0]
-    assert tuning._rate(shape(own=True))[0] == tuning.RANDOM
+    assert rule._rate(shape(width=768))[0] == pytest.approx(rule._rate(shape())[0] / 2)
+    assert rule._rate(shape(cut=True))[0] > rule._rate(shape())[0]
+    assert rule._rate(shape(own=True))[0] == rule.RANDOM
 
 
 def test_few_rows_a_class_begin_with_contrast_and_many_with_a_probe(open_recipe: Callable[..., Recipe]) -> None:
@@ -89,7 +90,7 @@ def test_what_the_recipe_gives_stays(open_recipe: Callable[..., Recipe]) -> None
 
 def test_too_few_dev_rows_choose_nothing(open_recipe: Callable[..., Recipe]) -> None:
     (model,) = make_plan(open_recipe()).models
-    few, many = (by_rule(model, shape(), dev) for dev in (tuning.DEV - 1, tuning.DEV))
+    few, many = (by_rule(model, shape(), dev) for dev in (rule.DEV - 1, rule.DEV))
     assert (few.settings.training.keep, many.settings.training.keep) == ("last", "best")
     assert any("too few to choose by" in reason for reason in few.reasons)
 
@@ -144,10 +145,10 @@ def test_the_first_candidate_stays_unless_another_is_clearly_better(open_recipe:
 def test_each_pair_task_gets_the_reading_that_did_better_on_it(open_recipe: Callable[..., Recipe]) -> None:
     (model,) = make_plan(open_recipe(tasks=["follows", "similar"])).models
     form = Shape({"follows": 500, "similar": 500}, 3, 384, False, False, False, 10)
-    rule = by_rule(model, form, 200)
-    candidates: list[Candidate] = candidates_of(model, rule.settings, form)
+    before = by_rule(model, form, 200)
+    candidates: list[Candidate] = candidates_of(model, before.settings, form)
     trial = {"siamese": {"follows": 0.4, "similar": 0.8}, "cross-encoder": {"follows": 0.6, "similar": 0.5}}
-    heads = choose(rule, candidates, trial, model.tasks, 200).settings.heads
+    heads = choose(before, candidates, trial, model.tasks, 200).settings.heads
     assert {task.name: heads.siamese(task) for task in model.tasks} == {"follows": False, "similar": True}
 
 
@@ -270,6 +271,6 @@ def test_what_is_foreseen_is_what_the_rule_gives(open_recipe: Callable[..., Reci
     (model,) = plan.models
     choice, times = foreseen(plan, model)
     training = choice.settings.training
-    assert training.steps == tuning.steps_for(shape_of(plan, model).total, 1, 8)
+    assert training.steps == rule.steps_for(shape_of(plan, model).total, 1, 8)
     assert math.isclose(times, 1.0)
     assert training.rate > 0

@@ -10,7 +10,7 @@ from understill.errors import UserError
 from understill.pipeline.appointing import LABEL_VERSION, Teachers
 from understill.pipeline.drafting import Drafts
 from understill.pipeline.plan import Lessons, ModelPlan, Role, TargetsPlan, epoch_of, parts_of
-from understill.pipeline.tuning import steps_for
+from understill.pipeline.rule import steps_for
 from understill.recipe import fingerprint
 from understill.schema import Settings
 from understill.section import Every

@@ -17,9 +17,10 @@ from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.labelling import join_targets
 from understill.pipeline.locking import patiently
 from understill.pipeline.plan import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length, once_each
+from understill.pipeline.rule import Choice
 from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
-from understill.pipeline.tuning import Choice, tune
+from understill.pipeline.tuning import tune
 from understill.pipeline.wording import make_words
 from understill.train.device import make_accelerator, pick_device
 from understill.train.fit import Evaluated, Fitted, Report, Resumed, Scores, fit

@@ -18,12 +18,12 @@ from understill.disk import write_json
 from understill.evaluate.metrics import primary, score
 from understill.evaluate.predict import predict
 from understill.events import Tuned, Turn, Watch
-from understill.models.encoder import load_config
 from understill.models.multitask import MultiTaskModel
 from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.plan import Fold, ModelPlan, Plan
+from understill.pipeline.rule import BEGINNINGS, RATES, Choice, Shape, by_rule, dev_rows, shape_of
 from understill.pipeline.tokenising import Joined, Tokeniser, make_batches
-from understill.schema import HeadSpec, HeadsSpec, Settings
+from understill.schema import HeadSpec, Settings
 from understill.section import Every
 from understill.targets.teachers import fold_of
 from understill.tasks import Task
@@ -32,47 +32,11 @@ from understill.train.fit import fit
 from understill.train.loop import Step
 from understill.train.objective import Objective
 
-#: A model sees each row this often, and of each task so many rows more: few rows need more passes.
-PASSES, MORE = 3, 2400
-#: The encoder's learning rate at a width of 384: the first up to so many rows of one task, growing with them up to the
-#: second, which several tasks have at once.
-RATES, ROWS = (5e-5, 1e-4), 1000
-#: That of encoders that lost layers, which have to find together again, and of networks that begin at random.
-CUT, RANDOM = 3e-4, 2e-3
-#: That of heads for scores, for up to so many classes, and for more.
-HEAD_RATES, CLASSES = (3e-4, 1e-3, 3e-3), 10
-#: With fewer rows a class, and no more classes than this, a contrastive stage comes first.
-FEW, FEW_CLASSES = 16, 20
 #: From so many rows on, candidates are tried on four fifths of them and judged on the rest.
 TRIED, HELD = 400, Fold(0, 5)
 #: The share of the training's steps that all trials take together.
 TRIAL = 1 / 3
-#: Pairs are read apart below so many rows, where there is no trial.
-APART = 5000
-#: Dev rows below which the last weights are kept: fewer would choose by chance.
-DEV = 100
-#: Looks at the dev sets during training.
-LOOKS = 5
 FILE = "tuned.json"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What was chosen for a model, and why."""
-
-    settings: Settings
-    reasons: tuple[str, ...]
-    trial: Mapping[str, Mapping[str, float]]  # by candidate and task, on held-out rows
-    seconds: float = 0.0  # that the trial took
-
-    def facts(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
-        return {
-            "settings": self.settings.model_dump(mode="json"),
-            "reasons": list(self.reasons),
-            "trial": {name: dict(scores) for name, scores in self.trial.items()},
-            "seconds": self.seconds,
-        }
 
 
 @dataclass(frozen=True)
@@ -81,24 +45,6 @@ class Candidate:
 
     name: str
     settings: Settings
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What the rule goes by."""
-
-    rows: Mapping[str, int]  # of each task
-    classes: int  # of the task that has most
-    width: int  # of the encoder
-    own: bool  # a network that begins at random
-    cut: bool  # some of its layers are gone
-    taught: bool  # it learns from teachers, or is what such a one is compared with
-    steps_per_epoch: int
-
-    @property
-    def total(self) -> int:
-        """All rows."""
-        return sum(self.rows.values())
 
 
 def tune(
@@ -111,7 +57,7 @@ def tune(
         settings = Settings.model_validate(facts["settings"])
         return Choice(settings, tuple(facts["reasons"]), facts["trial"], facts["seconds"])
     shape = shape_of(plan, model)
-    choice = by_rule(model, shape, _dev_rows(model))
+    choice = by_rule(model, shape, dev_rows(model))
     candidates = candidates_of(model, choice.settings, shape)
     if len(candidates) > 1:
         began = time.monotonic()
@@ -129,145 +75,12 @@ def tune(
 def foreseen(plan: Plan, model: ModelPlan) -> tuple[Choice, float]:
     """Return what the rule chooses, with what will be tried, and how many times its steps all of it takes."""
     shape = shape_of(plan, model)
-    choice = by_rule(model, shape, _dev_rows(model))
+    choice = by_rule(model, shape, dev_rows(model))
     names = [each.name for each in candidates_of(model, choice.settings, shape)]
     if len(names) > 1:
         tried = f"to be tried on held-out rows first: {', '.join(names)}"
         return replace(choice, reasons=(*choice.reasons, tried)), 1 + TRIAL
     return choice, 3.0 if choice.settings.training.start == "contrastive" else 1.0
-
-
-# The rule -------------------------------------------------------------------------------------------------------------
-
-
-def shape_of(plan: Plan, model: ModelPlan) -> Shape:
-    """Return what the rule goes by."""
-    rows = {task.name: plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks}
-    if model.fold:
-        rows = {name: count - count // model.fold.count for name, count in rows.items()}
-    start, layers = model.start, model.settings.encoder.layers
-    while start.model:
-        start = start.model.start
-    own, width, cut = start.words is not None, 384, False
-    if not own:
-        config = load_config(start.name, start.place)
-        width, cut = int(config.hidden_size), layers not in (None, config.num_hidden_layers)
-    classes = max(task.outputs for task in model.tasks)
-    steps = max(1, sum(rows.values()) // model.settings.training.batch)
-    taught = model.lessons is not None or model.role == "baseline"
-    return Shape(rows, classes, width, own, cut, taught, steps)
-
-
-def steps_for(rows: int, tasks: int, batch: int) -> int:
-    """Return how many steps are taken for so many rows of so many tasks."""
-    return math.ceil((MORE * tasks + PASSES * rows) / batch)
-
-
-def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
-    """Choose all that is left open by rule; what the recipe gives stays."""
-    training, heads, reasons = model.settings.training, model.settings.heads, []
-    steps = training.steps or steps_for(shape.total, len(shape.rows), training.batch) * (2 if shape.cut else 1)
-    if training.epochs != "auto":
-        steps = training.steps or math.ceil(training.epochs * shape.steps_per_epoch)
-    start = _start(model, shape) if training.start == "auto" else training.start
-    rate, why = _rate(shape)
-    changes: dict[str, Any] = {"lr": rate, "start": start, "steps": steps}
-    if start == "contrastive" and training.epochs == "auto" and not training.steps:
-        changes["steps"] = math.ceil(steps / 4)  # there is little left to do after the stage before
-    if training.head_lr is None and not shape.own:
-        heads, changes["head_lr"] = _head_rates(model)
-    if training.evaluate.unit == "auto":
-        changes["evaluate"] = Every(count=max(1, changes["steps"] // LOOKS), unit="steps")
-    if training.keep == "auto":
-        changes["keep"] = "best" if dev >= DEV else "last"
-    seen = "as given" if training.steps else _seen(training.epochs, shape)
-    reasons.append(f"{changes['steps']:,} steps of {training.batch} rows: {seen}")
-    reasons.append(f"learning rate {rate:.2g}{why}" + _head_reason(heads, changes))
-    reasons.append(_BEGINNINGS[start])
-    if training.keep == "auto" and dev < DEV:
-        reasons.append(f"the last weights are kept: {dev} dev rows are too few to choose by")
-    if heads.pairs == "auto" and not model.start.heads:
-        heads, reason = _pairs(model, heads, shape)
-        reasons += [reason] if reason else []
-    settled = training.model_copy(update=changes)
-    settings = model.settings.model_copy(update={"training": settled, "heads": heads})
-    return Choice(settings, tuple(reasons), {})
-
-
-_BEGINNINGS = {
-    "fresh": "heads begin at random",
-    "zero": "heads begin at zero",
-    "probe": "heads begin with a linear probe on the frozen encoder",
-    "contrastive": f"a contrastive stage first: fewer than {FEW} rows a class",
-}
-
-
-def _seen(epochs: float | str, shape: Shape) -> str:
-    if epochs != "auto":
-        return f"{epochs:g} passes over {shape.total:,} rows"
-    twice = ", twice since layers were taken out" if shape.cut else ""
-    return f"{PASSES} passes over {shape.total:,} rows and {MORE * len(shape.rows):,} rows more{twice}"
-
-
-def _rate(shape: Shape) -> tuple[float, str]:
-    """Return the encoder's learning rate, and why."""
-    if shape.own:
-        return RANDOM, ", since it begins at random"
-    scale = 384 / shape.width
-    if shape.cut:
-        return CUT * scale, ", since layers were taken out"
-    if len(shape.rows) > 1:
-        return RATES[1] * scale, f" for {len(shape.rows)} tasks"
-    grown = min(max(shape.total / ROWS, 1.0), RATES[1] / RATES[0])
-    return float(f"{RATES[0] * grown * scale:.2g}"), f" for {shape.total:,} rows"
-
-
-def _head_rates(model: ModelPlan) -> tuple[HeadsSpec, float]:
-    """Return the heads' learning rate; where tasks want different ones, each has its own."""
-    heads = model.settings.heads
-    rates = {
-        task.name: HEAD_RATES[0 if task.kind == "regression" else 1 if task.outputs <= CLASSES else 2]
-        for task in model.tasks
-    }
-    if len(set(rates.values())) > 1:
-        known = {name: heads.tasks.get(name) or HeadSpec() for name in rates}
-        own = {name: one.model_copy(update={"lr": one.lr or rates[name]}) for name, one in known.items()}
-        heads = heads.model_copy(update={"tasks": {**heads.tasks, **own}})
-    return heads, max(rates.values())
-
-
-def _head_reason(heads: HeadsSpec, changes: Mapping[str, Any]) -> str:
-    own = ", ".join(f"{one.lr:g} ({name})" for name, one in heads.tasks.items() if one.lr)
-    return f", {own or format(changes['head_lr'], 'g')} for heads" if "head_lr" in changes else ""
-
-
-def _start(model: ModelPlan, shape: Shape) -> str:
-    """Return what heads begin with."""
-    if shape.own or model.start.heads:
-        return "fresh"
-    few = all(task.kind == "classification" and not task.pair for task in model.tasks)
-    few = few and all(shape.rows[task.name] < FEW * task.outputs for task in model.tasks)
-    if few and shape.classes <= FEW_CLASSES and not shape.cut and not shape.taught:
-        return "contrastive"
-    return "zero" if any(task.pair for task in model.tasks) else "probe"
-
-
-def _pairs(model: ModelPlan, heads: HeadsSpec, shape: Shape) -> tuple[HeadsSpec, str]:
-    """Return the heads with those of pairs settled, and why."""
-    names = [task.name for task in model.tasks if task.pair]
-    if not names or shape.own:
-        return heads.model_copy(update={"pairs": "linear"}), ""
-    apart = sum(shape.rows[name] for name in names) < APART
-    reason = (
-        f"pairs are read {'apart (siamese)' if apart else 'together (cross-encoder)'}: {'fewer' if apart else 'more'}"
-    )
-    return heads.model_copy(update={"pairs": "siamese" if apart else "linear"}), f"{reason} than {APART:,} rows"
-
-
-def _dev_rows(model: ModelPlan) -> int:
-    """Return the rows of the smallest dev set that weights would be chosen by."""
-    loaded = {task.task.name: task for task in model.scored}
-    return min(loaded[task.name].splits["dev"].rows for task in model.tasks)
 
 
 # The trial ------------------------------------------------------------------------------------------------------------
@@ -383,8 +196,8 @@ def choose(
     best = max(others, key=lambda each: means[each.name])
     winner = best if means[best.name] > means[first.name] + margin else first
     settings = winner.settings
-    beginning = _BEGINNINGS[settings.training.start]
-    reasons = [each for each in choice.reasons if each not in _BEGINNINGS.values()]
+    beginning = BEGINNINGS[settings.training.start]
+    reasons = [each for each in choice.reasons if each not in BEGINNINGS.values()]
     if settings.training.rate != choice.settings.training.rate:
         reasons.append(f"learning rate {settings.training.rate:.2g} after the trial")
     reasons.append(f"{beginning} (on {held:,} held-out rows: {said})")

@@ -60,7 +60,8 @@ def save_kind(
 ) -> Path:
     """Write a model folder with such a network and these tasks; `own` is what is different about some heads."""
     torch.manual_seed(0)
-    heads = HeadsSpec(**settings, tasks=own or {})
+    # Weights are drawn, so a line would leave the scale; a sigmoid tells rows apart.
+    heads = HeadsSpec(**{"regression": "sigmoid", **settings}, tasks=own or {})
     lengths = {task.name: LENGTHS.get(task.name, 32) for task in tasks}
     if network in ("bilstm", "static"):
         tokenizer = word_tokenizer([WORDS], 100)

@@ -207,7 +207,7 @@ def test_many_labels_are_counted(shown: io.StringIO) -> None:
 
 def test_a_plan_says_what_would_run_and_how_long(shown: io.StringIO, tmp_path: Path) -> None:
     data = {"mood": loaded(MOOD, train=1200, dev=30)}
-    recipe = make_recipe({"tasks": ["mood"]})
+    recipe = make_recipe({"tasks": ["mood"], "training": {"lr": 1e-3}})
     settings = recipe.settings(recipe.student)
 
     def model(name: str, folder: str) -> ModelPlan:

@@ -479,9 +479,9 @@ def test_other_columns_can_be_named(predictor: Predictor, tmp_path: Path) -> Non
     assert predict_file(predictor, source, target, columns=["left", "right"]).tasks == ("follows", "alike")
     found = [{**one, **other, **row} for one, other, row in zip(single, read(target), ROWS, strict=True)]
     assert_answers(found, predictor, ROWS)
-    assert predict_file(predictor, source, target, ["alike"], ["right", "left"]).tasks == ("alike",)
-    turned = [float(row["alike_predicted"]) for row in read(target)]
-    assert turned != pytest.approx([float(row["alike_predicted"]) for row in found], abs=1e-3)
+    assert predict_file(predictor, source, target, ["follows"], ["right", "left"]).tasks == ("follows",)
+    turned = [float(row["follows_probability"]) for row in read(target)]
+    assert turned != pytest.approx([float(row["follows_probability"]) for row in found], abs=1e-3)
 
 
 def test_tasks_whose_columns_are_not_there_are_left_out(predictor: Predictor, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from understill.runtime.answers import Answerer, Predictions
 from understill.serve.batching import AT_LEAST, BASE, PIECE, Batcher, Full, NotFinite, Pass
 from understill.tasks import Task
 
-LENGTH = Task("length", "regression", ("text",), "label", range=(0, 100))
-DOUBLE = Task("double", "regression", ("text",), "label", range=(0, 100))
-BOTH = Task("both", "regression", ("one", "two"), "label", range=(0, 100))
+LENGTH = Task("length", "regression", ("text",), "label", range=(0, 1000))
+DOUBLE = Task("double", "regression", ("text",), "label", range=(0, 1000))
+BOTH = Task("both", "regression", ("one", "two"), "label", range=(0, 1000))
 
 
 class Counting(Answerer):

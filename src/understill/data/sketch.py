@@ -38,7 +38,7 @@ def sketch_recipe(paths: Sequence[Path], teacher: str | None = None) -> str:
     ]
     lines += _plain_model() if teacher is None else _distilled(teacher)
     lines += [
-        "# training: left out, so rates and passes are chosen on held-out rows;",
+        "# training: left out, so learning rates, steps and heads are chosen for these rows;",
         "# `understill check` shows the candidates",
         "",
     ]

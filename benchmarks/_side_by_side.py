@@ -39,7 +39,7 @@ from understill.data.tokens import Tokens, tokenise
 from understill.models.encoder import load_tokenizer, resolve
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.recipe import make_recipe
-from understill.schema import EncoderSpec, HeadsSpec, Machine, Training
+from understill.recipe.schema import EncoderSpec, HeadsSpec, Machine, Training
 from understill.tasks import Task
 from understill.train.device import pick_device
 from understill.train.fast import why_not

@@ -25,7 +25,7 @@ from _side_by_side import ENDLESS, Ours, common_options, our_model, show, write
 from understill.__main__ import WAITING
 from understill.data.batch import Batches, Stream
 from understill.data.tokens import Tokens
-from understill.schema import Machine, Training
+from understill.recipe.schema import Machine, Training
 from understill.tasks import Task
 from understill.train.device import make_accelerator
 from understill.train.objective import Objective

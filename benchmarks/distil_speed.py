@@ -55,7 +55,7 @@ from _side_by_side import (
 from understill.data.batch import Batches, Stream, sizes_on
 from understill.evaluate.predict import predict_all
 from understill.models.encoder import load_tokenizer
-from understill.schema import Distil, Machine, Training
+from understill.recipe.schema import Distil, Machine, Training
 from understill.targets.ensemble import join
 from understill.targets.store import TeacherFacts, read_targets, write_targets
 from understill.train.device import make_accelerator

@@ -37,7 +37,7 @@ from understill.evaluate.efficiency import PARTS, Candidate, Efficiency, Interva
 from understill.models.encoder import Encoder, load_tokenizer
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
-from understill.schema import HeadsSpec, WordsSpec
+from understill.recipe.schema import HeadsSpec, WordsSpec
 from understill.tasks import Task
 
 #: As in the paper: SST-2.

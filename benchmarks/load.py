@@ -46,7 +46,7 @@ from understill.loading import load
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
-from understill.schema import HeadsSpec
+from understill.recipe.schema import HeadsSpec
 from understill.ship.onnx import write_onnx
 from understill.tasks import Task
 

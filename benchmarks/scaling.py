@@ -31,10 +31,10 @@ from understill.data import demo
 from understill.data.batch import Batches, Stream
 from understill.data.taskdata import TaskData, Writer, row_id
 from understill.data.tokens import encode, tokenise
+from understill.disk import fingerprint
 from understill.evaluate.predict import predict_all
 from understill.models.encoder import load_tokenizer, resolve
-from understill.recipe import fingerprint
-from understill.schema import Distil, Machine, Training
+from understill.recipe.schema import Distil, Machine, Training
 from understill.targets.ensemble import join
 from understill.train.device import make_accelerator
 from understill.train.objective import Objective

@@ -22,7 +22,7 @@ from understill.data import demo
 from understill.data.batch import Batches, Stream, in_order
 from understill.data.taskdata import TaskData, Writer, row_id
 from understill.data.tokens import tokenise
-from understill.recipe import fingerprint
+from understill.disk import fingerprint
 
 MIB = 1 << 20
 

@@ -45,7 +45,7 @@ from _side_by_side import (
 )
 from understill.data.batch import Batches, Stream, sizes_on
 from understill.models.encoder import load_tokenizer
-from understill.schema import Machine, Sampling, Training
+from understill.recipe.schema import Machine, Sampling, Training
 from understill.train.device import make_accelerator
 from understill.train.objective import Objective
 

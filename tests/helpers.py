@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from understill.data.batch import Batch, Batches, Stream
 from understill.data.tokens import Tokens
 from understill.models.multitask import MultiTaskModel, new_model
-from understill.schema import EncoderSpec, HeadsSpec
+from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 MOOD = Task("mood", "classification", ("text",), "label", ("calm", "upset"))

@@ -14,7 +14,7 @@ from understill.models.encoder import load_tokenizer
 from understill.models.folder import save_model
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.models.words import WordEncoder, WordsConfig
-from understill.schema import EncoderSpec, HeadsSpec
+from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 MOOD = Task("mood", "classification", ("text",), "label", labels=("calm", "upset"))

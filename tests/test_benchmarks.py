@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from understill.tasks import METRICS
+from understill.tasks import KINDS
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 KEYS = {"command", "device", "versions", "date", "settings", "rows"}
@@ -106,7 +106,7 @@ def test_significance_times_every_metric(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     importlib.import_module("significance").main(["--rows", "60", "--resamples", "20"])
     out = capsys.readouterr().out
-    assert all(metric in out for kind in ("classification", "regression") for metric in METRICS[kind])
+    assert all(metric in out for kind in ("classification", "regression") for metric in KINDS[kind].metrics)
 
 
 def test_efficiency_sets_students_beside_a_large_encoder(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from understill.data.groups import count_queries
 from understill.data.load import load_tasks
 from understill.data.sketch import sketch_recipe
 from understill.recipe import Recipe, load_recipe, make_recipe
-from understill.section import Every, Section
+from understill.recipe.section import Every, Section
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

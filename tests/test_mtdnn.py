@@ -23,7 +23,7 @@ from understill.models.encoder import load_encoder
 from understill.models.folder import load_model
 from understill.pipeline.plan import Plan
 from understill.recipe import Recipe, load_recipe, make_recipe
-from understill.schema import EncoderSpec
+from understill.recipe.schema import EncoderSpec
 
 ROOT = Path(__file__).parent.parent
 GRID = ("c-1e_09", "c-0.01")

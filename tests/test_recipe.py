@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from understill.disk import fingerprint
 from understill.errors import RecipeError, UserError
-from understill.mistakes import FAMILIAR, shown
-from understill.recipe import Recipe, fingerprint, load_recipe, make_recipe
-from understill.schema import DataSpec, DemoData, EncoderSpec, HubSpec, Sampling, TaskSpec, Training
-from understill.section import Every
+from understill.recipe import Recipe, load_recipe, make_recipe
+from understill.recipe.mistakes import FAMILIAR, shown
+from understill.recipe.schema import DataSpec, DemoData, EncoderSpec, HubSpec, Sampling, TaskSpec, Training
+from understill.recipe.section import Every
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from understill.recipe import Recipe, load_recipe
-from understill.schema import Settings
+from understill.recipe.schema import Settings
 
 #: The demo is no published recipe.
 RECIPES = [path for path in sorted(Path(__file__).parents[1].glob("recipes/*.yaml")) if path.stem != "quickstart"]

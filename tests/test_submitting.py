@@ -23,7 +23,7 @@ from understill.models.folder import save_model
 from understill.models.multitask import new_model
 from understill.pipeline import Submission
 from understill.recipe import Recipe, load_recipe, make_recipe
-from understill.schema import EncoderSpec, HeadsSpec
+from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import GLUE, Task
 
 SHARED = Path(__file__).parents[1].parent / "shared" / "glue"

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from understill.errors import UserError
-from understill.yamlfile import Places, dump_yaml, read_yaml, read_yaml_value
+from understill.recipe.yamlfile import Places, dump_yaml, read_yaml, read_yaml_value
 
 
 @pytest.mark.parametrize(

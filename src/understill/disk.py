@@ -53,6 +53,12 @@ def write_json(path: Path, values: Any) -> None:
     write_bytes(path, f"{text}\n".encode())
 
 
+def fingerprint(values: Any) -> str:
+    """Return the digest of plain values; the same values give the same digest on every machine."""
+    text = json.dumps(values, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 def file_digest(path: Path) -> str:
     """Return the sha256 of a file's content."""
     with path.open("rb") as file:

@@ -26,7 +26,7 @@ from understill.pipeline import ModelPlan, Plan, Start, Study, make_words, max_l
 from understill.pipeline.plan import Words
 from understill.pipeline.tuning import foreseen
 from understill.pipeline.wording import SIZE
-from understill.schema import Machine
+from understill.recipe.schema import Machine
 from understill.train.device import pick_device, pick_precision, set_threads
 from understill.train.loop import total_steps
 from understill.train.objective import Objective

@@ -503,7 +503,7 @@ def _about(task: Task) -> tuple[str, str, str]:
         labels = f"{task.range[0]:g} to {task.range[1]:g}" if task.range else "any score"
     else:
         labels = ", ".join(task.labels[:6]) + (f", … ({len(task.labels)})" if len(task.labels) > 6 else "")
-    return task.kind, ", ".join(task.text), labels
+    return task.kind.name, ", ".join(task.text), labels
 
 
 def show_tasks(groups: Mapping[str, Sequence[Task]]) -> None:

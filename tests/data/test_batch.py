@@ -27,7 +27,7 @@ from understill.data.batch import (
 )
 from understill.data.sampling import apportion
 from understill.data.tokens import Tokens
-from understill.schema import Sampling
+from understill.recipe.schema import Sampling
 
 PAD = 7
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helpers import MOOD, TASKS, TOPIC, some_batches, some_tokens
 from understill.data.batch import Batches, Stream
 from understill.data.packed import Packed, Resident, Streamed, pack, resident_bytes, room
-from understill.schema import Sampling
+from understill.recipe.schema import Sampling
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from understill.data.load import load_tasks
 from understill.data.sketch import sketch_recipe
 from understill.errors import UserError
 from understill.recipe import Recipe, load_recipe, make_recipe
-from understill.yamlfile import read_yaml_value
+from understill.recipe.yamlfile import read_yaml_value
 
 QUEUES = ("billing", "returns", "login")
 

@@ -29,7 +29,7 @@ from understill.data import tokens as module
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import DataError, UserError
-from understill.tasks import Kind, Task
+from understill.tasks import Task
 
 TEXTS = [
     "My parcel is late.",
@@ -53,7 +53,7 @@ def stand(
     first: Sequence[str],
     second: Sequence[str | None] | None = None,
     labels: Sequence[Any] | None = None,
-    kind: Kind = "classification",
+    kind: str = "classification",
 ) -> TaskData:
     """Write a task's rows to an Arrow file, as the reader leaves them."""
     columns: dict[str, Any] = {"id": [f"{number:024x}" for number in range(len(first))], "text1": list(first)}

@@ -19,7 +19,7 @@ from understill.data.batch import Batch, Batches, Stream
 from understill.data.sampling import Part, shares
 from understill.data.tokens import Tokens
 from understill.data.units import queries_of, spans
-from understill.schema import Sampling
+from understill.recipe.schema import Sampling
 
 MODES: list[Literal["mixed", "one_task"]] = ["mixed", "one_task"]
 SIZES = st.lists(st.integers(2, 7), min_size=1, max_size=12)

@@ -14,7 +14,7 @@ from understill.loading import load
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import save_model
 from understill.models.multitask import new_model
-from understill.schema import EncoderSpec, HeadsSpec
+from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 TASKS = (

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from understill.evaluate.agreement import agreement, by_quarter, by_value, retention, slices
 from understill.evaluate.calibration import wilson
-from understill.tasks import METRICS, Task
+from understill.tasks import KINDS, Task
 
 TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=("matthews", "accuracy"))
 SCORES = Task("scores", "regression", ("a", "b"), "label", metrics=("pearson",))
-RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metrics=METRICS["ranking"])
+RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metrics=KINDS["ranking"].metrics)
 
 
 def test_classes_agree_as_often_as_their_largest_logits_do() -> None:

@@ -16,12 +16,12 @@ from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap, re
 from understill.evaluate.metrics import Array, score
 from understill.evaluate.significance import compare_seeds, mcnemar
 from understill.evaluate.weighted import weighted
-from understill.tasks import GLUE, METRICS, Task
+from understill.tasks import GLUE, KINDS, Task
 
-TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=METRICS["classification"])
+TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=KINDS["classification"].metrics)
 THREE = replace(TWO, name="three", labels=("a", "b", "c"))
-SCORES = Task("scores", "regression", ("a", "b"), "label", range=(0.0, 5.0), metrics=METRICS["regression"])
-RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metrics=METRICS["ranking"])
+SCORES = Task("scores", "regression", ("a", "b"), "label", range=(0.0, 5.0), metrics=KINDS["regression"].metrics)
+RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metrics=KINDS["ranking"].metrics)
 
 Rows = list[tuple[float, float, float]]
 CLASSES = st.lists(st.tuples(*[st.integers(0, 2)] * 3), min_size=1, max_size=25)
@@ -143,8 +143,8 @@ def numbers(rng: np.random.Generator, rows: int = 200, second: float = 1.0) -> S
 @pytest.mark.parametrize(
     ("make", "metric"),
     [
-        *((classes, metric) for metric in METRICS["classification"]),
-        *((numbers, metric) for metric in METRICS["regression"]),
+        *((classes, metric) for metric in KINDS["classification"].metrics),
+        *((numbers, metric) for metric in KINDS["regression"].metrics),
     ],
 )
 def test_p_values_are_even_where_models_do_not_differ(

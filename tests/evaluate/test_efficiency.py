@@ -23,7 +23,7 @@ from understill.evaluate.efficiency import RUN, Candidate, Efficiency, _share, e
 from understill.evaluate.predictor import Predictor
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
-from understill.schema import HeadsSpec
+from understill.recipe.schema import HeadsSpec
 
 TEXTS = ["the parcel never came", "not bad at all", "good", "my account is locked and nobody listens to me"]
 

@@ -16,11 +16,11 @@ from scipy import stats
 from sklearn import metrics as reference
 
 from understill.evaluate.metrics import FUNCTIONS, RANKING, Array, majority, primary, score
-from understill.tasks import GLUE, METRICS, Task
+from understill.tasks import GLUE, KINDS, Task
 
-TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=METRICS["classification"])
+TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=KINDS["classification"].metrics)
 THREE = replace(TWO, name="three", labels=("a", "b", "c"))
-SCORES = Task("scores", "regression", ("a", "b"), "label", range=(0.0, 5.0), metrics=METRICS["regression"])
+SCORES = Task("scores", "regression", ("a", "b"), "label", range=(0.0, 5.0), metrics=KINDS["regression"].metrics)
 
 #: Hand-worked: 3 true and 1 false positive, 1 false and 3 true negatives.
 GOLD = np.array([1, 1, 1, 1, 0, 0, 0, 0], dtype=float)
@@ -32,8 +32,8 @@ def array(*values: float) -> Array:
 
 
 def test_every_metric_a_task_may_name_can_be_measured() -> None:
-    assert {*METRICS["classification"], *METRICS["regression"]} == set(FUNCTIONS)
-    assert set(METRICS["ranking"]) == set(RANKING)
+    assert {*KINDS["classification"].metrics, *KINDS["regression"].metrics} == set(FUNCTIONS)
+    assert set(KINDS["ranking"].metrics) == set(RANKING)
 
 
 def test_hand_worked_classes() -> None:
@@ -182,7 +182,7 @@ def test_there_is_no_majority_score_without_gold() -> None:
 
 # Rankings -------------------------------------------------------------------------------------------------------------
 
-RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metrics=METRICS["ranking"])
+RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metrics=KINDS["ranking"].metrics)
 
 
 def ranked(*queries: list[tuple[float, float]]) -> dict[str, float]:

@@ -20,7 +20,7 @@ from understill.errors import UserError
 from understill.models import assets
 from understill.models.assets import ASSETS, known, locate
 from understill.models.encoder import load_encoder, load_tokenizer
-from understill.schema import EncoderSpec
+from understill.recipe.schema import EncoderSpec
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -33,7 +33,7 @@ from understill.models.encoder import (
 )
 from understill.models.folder import load_model, save_model
 from understill.recipe import Recipe
-from understill.schema import EncoderSpec
+from understill.recipe.schema import EncoderSpec
 
 KINDS = ("bert", "roberta", "mpnet", "distilbert", "electra", "albert")
 

@@ -17,7 +17,7 @@ from understill.models import folder as folders
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, new_model
-from understill.schema import EncoderSpec, HeadsSpec
+from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 

@@ -16,7 +16,7 @@ from helpers import MOOD, STARS, TASKS, TOPIC, liven, same, some_batch, some_mod
 from understill.errors import UserError
 from understill.models.encoder import HEAD_SHAPES
 from understill.models.multitask import MultiTaskModel, continued, new_model
-from understill.schema import EncoderSpec, HeadsSpec
+from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 #: What the parts of our model are called in each architecture's own classifier.

@@ -20,7 +20,7 @@ from understill.models.heads import Head
 from understill.models.multitask import MultiTaskModel, continued, new_model
 from understill.models.san import San
 from understill.recipe import Recipe
-from understill.schema import EncoderSpec, HeadsSpec
+from understill.recipe.schema import EncoderSpec, HeadsSpec
 
 OTHER = replace(TOPIC, name="other", head="other")
 TASKS = (MOOD, TOPIC, STARS, OTHER)

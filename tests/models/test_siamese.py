@@ -28,7 +28,7 @@ from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, continued, new_model
 from understill.models.siamese import Siamese, compared
 from understill.recipe import Recipe
-from understill.schema import EncoderSpec, HeadsSpec, Training
+from understill.recipe.schema import EncoderSpec, HeadsSpec, Training
 from understill.tasks import Task
 from understill.train.fast import why_not
 

@@ -34,7 +34,7 @@ from understill.models.words import (
     read_config,
     save_vectors,
 )
-from understill.schema import EncoderSpec, HeadsSpec, Training
+from understill.recipe.schema import EncoderSpec, HeadsSpec, Training
 from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from helpers import MOOD, STARS, TASKS, TOPIC, liven
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
+from understill.recipe.schema import HeadsSpec
 from understill.runtime.onnx import INPUTS
-from understill.schema import HeadsSpec
 from understill.ship.onnx import Graph, write_graph
 
 runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")

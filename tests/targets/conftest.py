@@ -10,7 +10,7 @@ import pytest
 
 from understill.data.check import row_id
 from understill.data.taskdata import TaskData, Writer
-from understill.recipe import fingerprint
+from understill.disk import fingerprint
 from understill.tasks import Task
 
 Stand = Callable[..., TaskData]

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from helpers import TASKS, same, some_batch, some_model, weights_of
 from understill.models.multitask import MultiTaskModel
-from understill.schema import Training
+from understill.recipe.schema import Training
 from understill.train import checkpoint
 from understill.train.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from understill.train.objective import Objective

@@ -14,7 +14,7 @@ import torch
 from understill import pipeline
 from understill.errors import UserError
 from understill.recipe import Recipe
-from understill.schema import Machine
+from understill.recipe.schema import Machine
 from understill.train import device
 from understill.train.device import check_trackers, cpu_has_bf16, make_accelerator, pick_device, pick_precision
 

@@ -27,7 +27,7 @@ from understill.data.batch import Batches, Stream
 from understill.data.packed import Streamed, resident_bytes, room
 from understill.errors import TrainingError
 from understill.models.multitask import MultiTaskModel, new_model
-from understill.schema import Anneal, Distil, EncoderSpec, HeadsSpec, Machine, SanSpec, Training
+from understill.recipe.schema import Anneal, Distil, EncoderSpec, HeadsSpec, Machine, SanSpec, Training
 from understill.tasks import Task
 from understill.train import fast, loop
 from understill.train.checkpoint import load_checkpoint, save_checkpoint

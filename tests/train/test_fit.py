@@ -20,8 +20,8 @@ from helpers import TASKS, same, some_batches, some_model, weights_of
 from understill.data.batch import Batches
 from understill.errors import TrainingError
 from understill.models.multitask import MultiTaskModel
-from understill.schema import Anneal, Distil, Machine, Training
-from understill.section import Every
+from understill.recipe.schema import Anneal, Distil, Machine, Training
+from understill.recipe.section import Every
 from understill.train import fit as fitting
 from understill.train.checkpoint import save_checkpoint
 from understill.train.device import cpu_has_bf16, make_accelerator

@@ -14,7 +14,7 @@ from helpers import TASKS, liven, same, some_batches, some_model, weights_of
 from understill.data.batch import Batches
 from understill.errors import TrainingError, UserError
 from understill.models.multitask import MultiTaskModel
-from understill.schema import Anneal, Distil, Machine, Training
+from understill.recipe.schema import Anneal, Distil, Machine, Training
 from understill.train.device import make_accelerator
 from understill.train.loop import Step, out_of_memory, steps, total_steps
 from understill.train.objective import Objective

@@ -17,7 +17,7 @@ from torch.nn import functional
 from helpers import MOOD, STARS, TASKS, TOPIC
 from understill.data.batch import Batch
 from understill.errors import TrainingError
-from understill.schema import Anneal, Distil
+from understill.recipe.schema import Anneal, Distil
 from understill.tasks import Task
 from understill.train.objective import Objective
 

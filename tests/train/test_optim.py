@@ -16,7 +16,7 @@ from torch import nn
 
 from helpers import MOOD, STARS, some_model
 from understill.models.multitask import new_model
-from understill.schema import EncoderSpec, HeadsSpec, Training
+from understill.recipe.schema import EncoderSpec, HeadsSpec, Training
 from understill.train.optim import make_optimizer, parameter_groups, rate_factor, set_rates
 
 LAYERED = ("bert", "roberta", "mpnet", "distilbert", "electra")

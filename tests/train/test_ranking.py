@@ -19,7 +19,7 @@ from helpers import ANSWER, MOOD, STARS, chosen, liven, same, some_model, some_q
 from understill.data.batch import Batch, Batches, Stream
 from understill.errors import TrainingError, UserError
 from understill.models.multitask import MultiTaskModel
-from understill.schema import Anneal, Distil, Machine, Training
+from understill.recipe.schema import Anneal, Distil, Machine, Training
 from understill.train.device import make_accelerator
 from understill.train.fast import why_not
 from understill.train.fit import Fitted, fit

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from understill.errors import TrainingError
-from understill.schema import Training
+from understill.recipe.schema import Training
 from understill.train.trouble import Trouble
 
 NAMES = ["a", "b", "c"]

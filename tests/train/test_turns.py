@@ -20,7 +20,7 @@ from understill.pipeline import teaching
 from understill.pipeline.plan import ModelPlan
 from understill.pipeline.teaching import teach
 from understill.recipe import Recipe
-from understill.schema import Machine
+from understill.recipe.schema import Machine
 from understill.train.turns import Job, places_of, places_on, take_turns
 
 

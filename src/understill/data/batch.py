@@ -16,7 +16,7 @@ from torch import Tensor
 from understill.data.sampling import Floats, Part, shares
 from understill.data.tokens import Tokens
 from understill.data.units import Ints, Measures, Singles, WholeQueries, queries_of, spans
-from understill.schema import Sampling
+from understill.recipe.schema import Sampling
 
 #: The lengths rows are padded to. A few fixed ones, so that a step can be compiled or captured once for each.
 PADDED = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)

@@ -13,7 +13,6 @@ from understill.data.check import Fault, as_score, decimal_sign, plain, pointed,
 from understill.data.delimited import OWN
 from understill.data.read import File, OtherEncoding, columns_of, data_file, read_rows, settled
 from understill.errors import UserError
-from understill.tasks import Kind
 
 ColumnKind = Literal["text", "label", "score", "id", "other"]
 
@@ -72,7 +71,7 @@ class TaskGuess:
     sketch: FileSketch  # of the first training file
     text: tuple[str, ...]
     label: ColumnSketch
-    kind: Kind
+    kind: str  # of the task
     doubts: tuple[str, ...] = ()
     encoding: str | None = None
     separator: str | None = None  # where it is not the usual one
@@ -276,7 +275,7 @@ def _guess(group: _Group, taken: Sequence[str]) -> list[TaskGuess]:
     return guesses
 
 
-def _task_kind(sketch: FileSketch, texts: Sequence[ColumnSketch], gold: ColumnSketch) -> tuple[Kind, list[str]]:
+def _task_kind(sketch: FileSketch, texts: Sequence[ColumnSketch], gold: ColumnSketch) -> tuple[str, list[str]]:
     """Guess the kind of a task, with what should be looked over about it."""
     if len(texts) == 2 and 2 * texts[0].distinct <= sketch.rows and wrong_and_right(gold.examples) is not None:
         return "ranking", ["the same first text comes with several second ones, wrong and right, so these are ranked"]

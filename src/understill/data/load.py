@@ -20,8 +20,8 @@ from understill.data.source import Source, from_demo, from_files, texts_of
 from understill.data.taskdata import TaskData
 from understill.errors import Problem, UserError, listed, nearest
 from understill.recipe import Recipe
-from understill.schema import TaskSpec
-from understill.tasks import GLUE, METRICS, Task, as_ranking
+from understill.recipe.schema import TaskSpec
+from understill.tasks import GLUE, KINDS, Task, as_ranking
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
     """Plan a task of the user's own files or of a hub dataset."""
     task = Task(
         name=name,
-        kind=spec.kind or "classification",
+        kind=KINDS[spec.kind or "classification"],
         text=spec.text,
         label=spec.label,
         labels=spec.labels,
@@ -305,8 +305,8 @@ def _ranked(task: Task) -> Task:
 def _changed(task: Task, spec: TaskSpec) -> Task:
     """Return a known task with what the recipe changes about it."""
     for metric in spec.metrics:
-        if metric not in METRICS[task.kind]:
-            fix = nearest(metric, METRICS[task.kind])
+        if metric not in task.kind.metrics:
+            fix = nearest(metric, task.kind.metrics)
             raise BadFile(f"tasks.{task.name}.metrics", f'"{metric}" is no metric for {task.kind}', fix)
     symmetric = task.symmetric if spec.symmetric is None else spec.symmetric
     if symmetric and (not task.pair or task.kind == "ranking"):

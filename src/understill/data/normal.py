@@ -14,8 +14,8 @@ from understill.data.check import BadRows, Check, Fault, Rules, label_names
 from understill.data.read import BadFile, Row, readable
 from understill.data.source import Source
 from understill.data.taskdata import FORMAT, Sample, Store, TaskData, Writer, held_out
+from understill.disk import fingerprint
 from understill.errors import Problem
-from understill.recipe import fingerprint
 from understill.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "task": task.name,
-        "kind": task.kind,
+        "kind": task.kind.name,
         "text": list(task.text),
         "label": task.label,
         "labels": list(task.labels),

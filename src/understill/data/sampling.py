@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.schema import Sampling
+from understill.recipe.schema import Sampling
 
 Floats = NDArray[np.floating[Any]]
 

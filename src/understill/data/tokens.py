@@ -20,9 +20,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
+from understill.disk import fingerprint as digest
 from understill.disk import publish, sweep, sync
 from understill.errors import UserError
-from understill.recipe import fingerprint as digest
 from understill.runtime.cutting import closing, cut
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _facts(
     return {
         "format": FORMAT,
         "data": data.fingerprint,
-        "kind": data.task.kind,
+        "kind": data.task.kind.name,
         "labels": list(data.task.labels),  # gold holds their positions
         "tokenizer": hashlib.blake2b(backend.to_str().encode(), digest_size=16).hexdigest(),
         "special_ids": sorted(int(number) for number in tokenizer.all_special_ids),

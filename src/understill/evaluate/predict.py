@@ -24,9 +24,9 @@ from understill.data.tokens import Tokens
 from understill.errors import UserError
 from understill.models.heads import to_scores
 from understill.models.multitask import MultiTaskModel
+from understill.recipe.schema import HeadsSpec
 from understill.runtime.answers import Predictions
-from understill.schema import HeadsSpec
-from understill.tasks import Kind, Task
+from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Task
 
 #: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
 BUDGET = 1 << 16
@@ -238,7 +238,7 @@ def kept_task(path: Path, metrics: Sequence[str]) -> Task:
     """Return what has to be known of the task of kept predictions to score them by these metrics."""
     schema = _open(path, pq.read_schema)
     facts = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
-    kind: Kind = "ranking" if "group" in schema.names else "classification" if facts["labels"] else "regression"
+    kind = RANKING if "group" in schema.names else CLASSIFICATION if facts["labels"] else REGRESSION
     labels = tuple(facts["labels"].split("\n")) if facts["labels"] else ()
     return Task(facts["task"], kind, (), None, labels, metrics=tuple(metrics))
 

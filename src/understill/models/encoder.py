@@ -36,7 +36,7 @@ from understill.models.dropout import exchange_dropout
 from understill.models.pooling import POOLED
 from understill.models.shape import HEAD_SHAPES, HeadShape
 from understill.models.words import WordEncoder, WordsConfig, load_words, read_config
-from understill.schema import EncoderSpec
+from understill.recipe.schema import EncoderSpec
 
 log = logging.getLogger(__name__)
 hub_logging.disable_progress_bar()

@@ -12,7 +12,7 @@ from understill.models.encoder import TokenStates
 from understill.models.san import San
 from understill.models.shape import HeadShape
 from understill.models.siamese import Siamese
-from understill.schema import SanSpec
+from understill.recipe.schema import SanSpec
 from understill.tasks import Task
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

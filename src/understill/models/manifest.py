@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from understill.errors import UserError
+from understill.recipe.schema import HeadsSpec
 from understill.runtime.onnx import is_export
-from understill.schema import HeadsSpec
 from understill.tasks import Task
 
 FORMAT = 1

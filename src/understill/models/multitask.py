@@ -15,7 +15,7 @@ from understill.models.encoder import Encoder, TokenStates, build_encoder, dropo
 from understill.models.heads import Heads
 from understill.models.siamese import Asked, read_rows
 from understill.models.words import WordEncoder, refuse_san
-from understill.schema import EncoderSpec, HeadsSpec
+from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
 

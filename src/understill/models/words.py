@@ -24,7 +24,7 @@ from understill.models.dropout import Dropout
 from understill.models.shape import WORDS, HeadShape
 from understill.models.siamese import PARTS, combined
 from understill.models.static import Mean
-from understill.schema import NETWORKS, SanSpec
+from understill.recipe.schema import NETWORKS, SanSpec
 
 #: The vectors that words begin with, beside a network's config.
 VECTORS = "vectors.safetensors"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from understill.disk import fingerprint
 from understill.errors import UserError
 from understill.pipeline.drafting import Drafts
 from understill.pipeline.examining import weights_of
 from understill.pipeline.plan import Fold, ModelPlan, Start, TeacherPlan, dev_figure, dev_sets
-from understill.recipe import fingerprint
-from understill.schema import Settings, TeacherSpec
+from understill.recipe.schema import Settings, TeacherSpec
 from understill.targets.ensemble import best, shares
 
 #: Goes up whenever teachers would be judged or heard in another way.

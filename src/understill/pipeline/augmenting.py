@@ -12,10 +12,11 @@ from understill.data.augment import VERSION, Rules, write_augmented
 from understill.data.load import LoadedTask
 from understill.data.tagging import Tagger, find_tagger
 from understill.data.taskdata import Store, TaskData
+from understill.disk import fingerprint
 from understill.errors import UserError
 from understill.events import Augmenting, Watch
 from understill.pipeline.locking import alone
-from understill.recipe import Recipe, fingerprint
+from understill.recipe import Recipe
 
 log = logging.getLogger(__name__)
 

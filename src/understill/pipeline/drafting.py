@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understill.data.load import LoadedTask
+from understill.disk import fingerprint
 from understill.errors import UserError
 from understill.models.encoder import check_layers, check_lengths
 from understill.models.pooling import own_pooling
 from understill.pipeline.plan import Fold, Lessons, ModelPlan, Role, Start, WordSource, max_length
 from understill.pipeline.wording import plan_words
-from understill.recipe import Recipe, fingerprint
-from understill.schema import NETWORKS, EncoderSpec, Settings, Training, WordsSpec
+from understill.recipe import Recipe
+from understill.recipe.schema import NETWORKS, EncoderSpec, Settings, Training, WordsSpec
 from understill.train.device import pick_device, pick_precision
 
 #: Goes up whenever the same recipe would train to another result.

@@ -28,8 +28,8 @@ from understill.events import Examined, Labelling, Watch, silent
 from understill.models.folder import load_model
 from understill.pipeline.locking import alone
 from understill.pipeline.plan import Lessons, Plan, TeacherPlan, cache_folder, dev_sets
+from understill.recipe.schema import TargetsSpec
 from understill.runtime.answers import Predictions
-from understill.schema import TargetsSpec
 from understill.targets.checkpoint import open_checkpoint
 from understill.targets.ensemble import best, join, shares
 from understill.targets.predictions import read_predictions

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens
-from understill.disk import write_json
+from understill.disk import fingerprint, write_json
 from understill.evaluate.metrics import primary, score
 from understill.evaluate.predict import features
 from understill.events import Asking, Watch, silent
@@ -26,9 +26,8 @@ from understill.models.words import read_config
 from understill.pipeline.locking import alone
 from understill.pipeline.plan import ModelPlan, Plan, Start, cache_folder, dev_sets, max_length
 from understill.pipeline.tokenising import Tokeniser
-from understill.recipe import fingerprint
+from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.runtime.answers import Predictions
-from understill.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 from understill.train.device import pick_device
 from understill.train.fit import Scores

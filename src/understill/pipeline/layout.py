@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from understill.disk import fingerprint
 from understill.errors import UserError
 from understill.pipeline.appointing import LABEL_VERSION, Teachers
 from understill.pipeline.drafting import Drafts
 from understill.pipeline.plan import Lessons, ModelPlan, Role, TargetsPlan, epoch_of, parts_of
 from understill.pipeline.rule import steps_for
-from understill.recipe import fingerprint
-from understill.schema import Settings
-from understill.section import Every
+from understill.recipe.schema import Settings
+from understill.recipe.section import Every
 from understill.train.loop import total_steps
 
 #: The share of unlabelled rows where a task names such files and the recipe names no share.

@@ -9,7 +9,7 @@ from typing import Any
 from understill.disk import write_bytes
 from understill.pipeline.teaching import TrainedModel
 from understill.recipe import Recipe
-from understill.yamlfile import dump_yaml
+from understill.recipe.yamlfile import dump_yaml
 
 #: The file of a run folder that holds it.
 PINNED = "pinned.yaml"

@@ -14,7 +14,7 @@ from understill.data.load import LoadedTask
 from understill.data.sampling import Part, shares
 from understill.data.taskdata import TaskData
 from understill.recipe import Cell, Recipe
-from understill.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training, WordsSpec
+from understill.recipe.schema import Distil, Settings, TargetsSpec, TeacherSpec, Training, WordsSpec
 from understill.targets.store import MANIFEST
 from understill.tasks import Task
 

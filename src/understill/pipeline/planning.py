@@ -27,7 +27,7 @@ from understill.pipeline.layout import Layout
 from understill.pipeline.plan import ModelPlan, Plan, Study, Wanted, WordSource, cache_folder, once_each
 from understill.pipeline.reading import writable
 from understill.recipe import Recipe
-from understill.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
+from understill.recipe.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
 from understill.targets.checkpoint import checkpoint_digest, locate
 from understill.targets.predictions import predictions_digest
 from understill.tasks import Task

@@ -9,8 +9,8 @@ from typing import Any
 
 from understill.models.encoder import load_config
 from understill.pipeline.plan import ModelPlan, Plan
-from understill.schema import HeadSpec, HeadsSpec, Settings
-from understill.section import Every
+from understill.recipe.schema import HeadSpec, HeadsSpec, Settings
+from understill.recipe.section import Every
 
 #: A model sees each row this often, and of each task so many rows more: few rows need more passes.
 PASSES, MORE = 3, 2400

@@ -23,8 +23,8 @@ from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.plan import Fold, ModelPlan, Plan
 from understill.pipeline.rule import BEGINNINGS, RATES, Choice, Shape, by_rule, dev_rows, shape_of
 from understill.pipeline.tokenising import Joined, Tokeniser, make_batches
-from understill.schema import HeadSpec, Settings
-from understill.section import Every
+from understill.recipe.schema import HeadSpec, Settings
+from understill.recipe.section import Every
 from understill.targets.teachers import fold_of
 from understill.tasks import Task
 from understill.train.device import make_accelerator

@@ -12,14 +12,14 @@ from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.data.vectors import read_vectors
 from understill.data.vocabulary import bare, word_tokenizer
-from understill.disk import publish, sweep, sync_folder
+from understill.disk import fingerprint, publish, sweep, sync_folder
 from understill.errors import UserError
 from understill.models.encoder import load_tokenizer
 from understill.models.words import WordsConfig, refuse_san, save_vectors
 from understill.pipeline.plan import Fold, Plan, Words, WordSource, cache_folder
 from understill.pipeline.tokenising import chosen_rows
-from understill.recipe import Recipe, fingerprint
-from understill.schema import Settings
+from understill.recipe import Recipe
+from understill.recipe.schema import Settings
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from understill.evaluate.efficiency import PARTS
 from understill.pipeline.shortfalls import Shortfall, shortfalls
+from understill.recipe.schema import EncoderSpec
 from understill.report.blocks import Block, Code, Heading, Table, Tiles, Words
 from understill.report.facts import Facts, ScoreRow
 from understill.report.wording import change, figure, share, times
-from understill.schema import EncoderSpec
 from understill.tasks import Task
 from understill.terminal import duration
 

@@ -118,7 +118,7 @@ def examples(facts: Facts) -> Iterator[Block]:
         found, task = place.examples, place.task
         name = plain_name(place.name)
         texts = task.text[:1] if task.kind == "ranking" else task.text
-        what = {"classification": "rows", "regression": "rows", "ranking": "queries"}[task.kind]
+        what = {"classification": "rows", "regression": "rows", "ranking": "queries"}[task.kind.name]
         apart = " by more than a tenth of the range" if task.kind == "regression" else ""
         other = "its teachers differ" if found.against == "teachers" else "the gold label differ"
         yield Heading(name)

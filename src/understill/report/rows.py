@@ -152,7 +152,7 @@ def _examples(said: Said) -> Examples:
         "regression": _differing_scores,
         "ranking": _differing_tops,
     }
-    return find[said.task.kind](said)
+    return find[said.task.kind.name](said)
 
 
 def _differing_classes(said: Said) -> Examples:

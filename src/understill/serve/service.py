@@ -110,7 +110,7 @@ class Service:
             "tasks": [
                 {
                     "name": task.name,
-                    "kind": task.kind,
+                    "kind": task.kind.name,
                     "pair": task.pair,
                     "labels": list(task.labels) if task.kind == "classification" else None,
                     "range": list(task.range) if task.range else None,

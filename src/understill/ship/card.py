@@ -102,7 +102,14 @@ def _data(card: Card) -> str:
         if task.range:
             answers += f" from {task.range[0]:g} to {task.range[1]:g}"
         counts = ", ".join(f"{split} {count:,}" for split, count in card.rows.get(task.name, {}).items())
-        cells = (task.name, task.kind, ", ".join(task.text), answers, f"at most {card.max_lengths[task.name]}", counts)
+        cells = (
+            task.name,
+            task.kind.name,
+            ", ".join(task.text),
+            answers,
+            f"at most {card.max_lengths[task.name]}",
+            counts,
+        )
         rows.append("| " + " | ".join(map(_plain, cells)) + " |")
     return "\n\n".join(["## Data", "\n".join(rows), *([_plain(card.unlabelled)] if card.unlabelled else ())])
 

@@ -12,8 +12,8 @@ from understill.errors import UserError, listed
 from understill.models.manifest import MANIFEST, find_model, read_facts, read_manifest
 from understill.models.pooling import POOLED
 from understill.models.shape import HEAD_SHAPES, WORDS
+from understill.recipe.schema import HeadsSpec
 from understill.runtime.answers import choose
-from understill.schema import HeadsSpec
 from understill.tasks import Task
 
 FORMS = ("huggingface", "onnx", "int8")

@@ -20,8 +20,8 @@ from understill.models.encoder import load_config, load_tokenizer
 from understill.models.folder import ModelFolder
 from understill.models.heads import Head
 from understill.models.pooling import POOLED
+from understill.recipe.schema import HeadsSpec
 from understill.runtime.answers import Answerer, Predictions
-from understill.schema import HeadsSpec
 from understill.ship import sentences
 from understill.targets.checkpoint import Classifier
 from understill.tasks import Task

@@ -23,7 +23,7 @@ from understill.models.encoder import Encoder, build_encoder, load_config
 from understill.models.folder import WEIGHTS, ModelFolder
 from understill.models.heads import Head
 from understill.models.pooling import MODULES
-from understill.schema import HeadsSpec
+from understill.recipe.schema import HeadsSpec
 from understill.tasks import Task
 
 #: What activations are called in the config of a dense layer.

@@ -21,13 +21,12 @@ from transformers import (
 
 from understill.data.batch import Batch, in_order
 from understill.data.tokens import encode
-from understill.disk import file_digest
+from understill.disk import file_digest, fingerprint
 from understill.errors import UserError
 from understill.models.encoder import identity, load_config, load_tokenizer, readable, resolve
 from understill.models.folder import load_model
 from understill.models.manifest import MANIFEST, find_model
-from understill.recipe import fingerprint
-from understill.schema import HeadsSpec
+from understill.recipe.schema import HeadsSpec
 from understill.targets.teachers import ModelTeacher, NetworkTeacher
 from understill.tasks import Task
 

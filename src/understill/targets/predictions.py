@@ -16,9 +16,8 @@ from understill.data.check import Fault, as_label, as_score, plain, row_id
 from understill.data.groups import grouping, teaching
 from understill.data.read import BadFile, File, columns_of, read_rows
 from understill.data.taskdata import TaskData, id_keys
-from understill.disk import file_digest
+from understill.disk import file_digest, fingerprint
 from understill.errors import DataError, Problem, UserError, listed, nearest
-from understill.recipe import fingerprint
 from understill.targets.teachers import Floats, Logits, Progress, bare, by_name
 from understill.tasks import Task
 

@@ -9,14 +9,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, InstanceOf, TypeAdapter
 
 from understill.data.taskdata import TaskData
 from understill.disk import file_digest, publish, sweep, sync_folder, write_json
@@ -197,7 +197,7 @@ def read_targets(folder: Path, data: TaskData, teachers: Mapping[str, str]) -> S
 class _Manifest:
     """What the manifest says that is relied upon."""
 
-    task: Task
+    task: Annotated[InstanceOf[Task], BeforeValidator(Task.from_dict)]
     split: str
     data: str
     rows: int

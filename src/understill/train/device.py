@@ -18,8 +18,8 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import LoggerType
 
 from understill.errors import UserError, nearest
+from understill.recipe.schema import Machine
 from understill.runtime.cores import cores
-from understill.schema import Machine
 
 log = logging.getLogger(__name__)
 

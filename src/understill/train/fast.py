@@ -27,7 +27,7 @@ from understill.data.packed import Packed, Resident, Streamed, Stretch, resident
 from understill.models.encoder import TokenStates, build_encoder
 from understill.models.heads import Heads
 from understill.models.multitask import MultiTaskModel
-from understill.schema import Training
+from understill.recipe.schema import Training
 from understill.train.objective import Loss, Objective
 from understill.train.optim import rate_factor
 from understill.train.trouble import Trouble

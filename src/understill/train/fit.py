@@ -16,8 +16,8 @@ from accelerate import Accelerator
 from understill.data.batch import Batches
 from understill.errors import TrainingError, UserError
 from understill.models.multitask import MultiTaskModel
-from understill.schema import Training
-from understill.section import Every
+from understill.recipe.schema import Training
+from understill.recipe.section import Every
 from understill.train.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from understill.train.loop import Step, steps, total_steps
 from understill.train.objective import Objective

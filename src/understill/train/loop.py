@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from understill.data.batch import Batch, Batches
 from understill.errors import UserError
 from understill.models.multitask import MultiTaskModel
-from understill.schema import Training
+from understill.recipe.schema import Training
 from understill.train.contrast import Contrast
 from understill.train.fast import FastSteps, why_not
 from understill.train.objective import Objective

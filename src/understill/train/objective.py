@@ -15,7 +15,7 @@ from understill.data.batch import Batch
 from understill.data.packed import Packed
 from understill.errors import TrainingError
 from understill.models.heads import link
-from understill.schema import Distil
+from understill.recipe.schema import Distil
 from understill.tasks import Task
 from understill.train.ranking import BatchQueries
 

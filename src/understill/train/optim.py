@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from understill.models.multitask import MultiTaskModel
-from understill.schema import Training
+from understill.recipe.schema import Training
 
 _LAYER = re.compile(r"\.(?:layer|layers|albert_layers)\.(\d+)\.")
 

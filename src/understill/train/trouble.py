@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from understill.errors import TrainingError
-from understill.schema import Training
+from understill.recipe.schema import Training
 
 
 class Trouble:

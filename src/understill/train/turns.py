@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from understill.schema import Machine
+from understill.recipe.schema import Machine
 from understill.train.device import pick_device
 
 #: Places on a GPU, where the recipe does not say: past these the total hardly grows.

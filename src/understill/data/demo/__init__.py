@@ -10,7 +10,7 @@ import pyarrow as pa
 from understill.data.demo import answer, follows, mood, queue, similar
 from understill.data.demo.fill import SPLITS, Columns, Dice
 from understill.errors import UserError, nearest
-from understill.tasks import Task
+from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Task
 
 #: Rows that are made together; row i is a pure function of seed, task, split and its block, i // BLOCK.
 BLOCK = 2048
@@ -18,13 +18,13 @@ BLOCK = 2048
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        Task("mood", "classification", ("message",), "label", mood.LABELS),
-        Task("queue", "classification", ("message",), "label", queue.LABELS, metrics=("accuracy", "macro_f1")),
-        Task("follows", "classification", ("ticket", "statement"), "label", follows.LABELS),
-        Task("similar", "regression", ("first", "second"), "label", range=(0.0, 5.0), symmetric=True),
+        Task("mood", CLASSIFICATION, ("message",), "label", mood.LABELS),
+        Task("queue", CLASSIFICATION, ("message",), "label", queue.LABELS, metrics=("accuracy", "macro_f1")),
+        Task("follows", CLASSIFICATION, ("ticket", "statement"), "label", follows.LABELS),
+        Task("similar", REGRESSION, ("first", "second"), "label", range=(0.0, 5.0), symmetric=True),
         Task(
             "answer",
-            "ranking",
+            RANKING,
             ("question", "answer"),
             "label",
             answer.LABELS,
@@ -73,13 +73,13 @@ def block(name: str, split: str, seed: int, number: int, rows: int = BLOCK) -> p
     """Make one block alone, cut to its first `rows` rows."""
     task = TASKS[name]
     columns = _MAKERS[name](Dice.of(seed, name, split, number, BLOCK))
-    if task.kind == "ranking":
+    if task.kind == RANKING:
         columns["group"] = [
             f"{split}-{group}" for group in (columns["group"] + number * (BLOCK // answer.GROUP)).tolist()
         ]
         _complete(columns, rows)
     kept = [*task.columns, *([] if split == "unlabelled" else ["label"])]
-    score = pa.float64() if task.kind == "regression" else pa.string()
+    score = pa.float64() if task.kind == REGRESSION else pa.string()
     arrays = [pa.array(columns[key][:rows], score if key == "label" else pa.string()) for key in kept]
     return pa.RecordBatch.from_arrays(arrays, names=kept)
 

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from understill.errors import Problem, listed, nearest
-from understill.yamlfile import Places
+from understill.recipe.yamlfile import Places
 
 #: Names people know from other tools, and what they are called here.
 FAMILIAR = {

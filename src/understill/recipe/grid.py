@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from understill.errors import listed
-from understill.mistakes import shown
-from understill.section import as_list
+from understill.recipe.mistakes import shown
+from understill.recipe.section import as_list
 
 #: What teachers of one grid may differ in.
 SECTIONS = ("encoder", "heads", "training", "finetune")

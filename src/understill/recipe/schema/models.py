@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from pydantic import FieldSerializationInfo, field_serializer, field_validator
 
-from understill.schema.network import EncoderSpec, HeadsSpec
-from understill.schema.training import Training
-from understill.section import Section
+from understill.recipe.schema.network import EncoderSpec, HeadsSpec
+from understill.recipe.schema.training import Training
+from understill.recipe.section import Section
 
 SomeSection = TypeVar("SomeSection", bound=Section)
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from understill.errors import UserError
-from understill.mistakes import shown
-from understill.section import Fraction, Positive, Section, faulty
+from understill.recipe.mistakes import shown
+from understill.recipe.section import Fraction, Positive, Section, faulty
 from understill.tasks import Task
 
 

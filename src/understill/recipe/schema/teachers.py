@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from understill.schema.models import Partial
-from understill.schema.seeds import Seed, several_seeds
-from understill.section import Names, faulty
+from understill.recipe.schema.models import Partial
+from understill.recipe.schema.seeds import Seed, several_seeds
+from understill.recipe.section import Names, faulty
 
 
 class TeacherSpec(Partial):

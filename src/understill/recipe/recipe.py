@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import glob
-import hashlib
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,12 +14,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 
-from understill import study
-from understill.changes import write
 from understill.errors import Problem, RecipeError, UserError, nearest
-from understill.grid import combinations, origins
-from understill.mistakes import by_line, explain, shown
-from understill.schema import (
+from understill.recipe import study
+from understill.recipe.grid import combinations, origins
+from understill.recipe.mistakes import by_line, explain, shown
+from understill.recipe.overrides import write
+from understill.recipe.schema import (
     DataSpec,
     Distil,
     EncoderSpec,
@@ -40,8 +38,8 @@ from understill.schema import (
     over,
     several_seeds,
 )
-from understill.section import Section, as_list, faulty
-from understill.yamlfile import Places, dump_yaml, read_yaml, read_yaml_value
+from understill.recipe.section import Section, as_list, faulty
+from understill.recipe.yamlfile import Places, dump_yaml, read_yaml, read_yaml_value
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Changes = dict[str, Any]
@@ -332,12 +330,6 @@ def there_is(path: Path) -> bool:
     return path.exists() or (
         glob.has_magic(str(path)) and next(glob.iglob(str(path), recursive=True), None) is not None
     )
-
-
-def fingerprint(values: Any) -> str:
-    """Return the digest of plain values; the same values give the same digest on every machine."""
-    text = json.dumps(values, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)

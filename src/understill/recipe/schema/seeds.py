@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from understill.mistakes import shown
-from understill.section import as_list
+from understill.recipe.mistakes import shown
+from understill.recipe.section import as_list
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 

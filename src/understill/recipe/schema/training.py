@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from understill.mistakes import shown
-from understill.section import Chosen, Every, Fraction, Names, Positive, Section, faulty
+from understill.recipe.mistakes import shown
+from understill.recipe.section import Chosen, Every, Fraction, Names, Positive, Section, faulty
 
 #: What stands for `auto` where nothing is chosen by trial.
 PLAIN_RATE, PLAIN_PASSES = 1e-4, 3.0

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from understill.errors import listed, nearest
-from understill.mistakes import shown
-from understill.section import Names, Positive, Section, as_list, faulty
-from understill.tasks import METRICS, Kind
+from understill.recipe.mistakes import shown
+from understill.recipe.section import Names, Positive, Section, as_list, faulty
+from understill.tasks import KINDS
 
 
 class DemoData(Section):
@@ -61,7 +61,7 @@ class TaskSpec(Section):
     text: Annotated[Names, Field(max_length=2)] = ()
     label: str | None = None
     group: str | None = None  # of a ranking task: the column that names a row's query; else the first text does
-    kind: Kind | None = None
+    kind: Literal["classification", "regression", "ranking"] | None = None
     labels: Names = ()
     encoding: str | None = None  # of the files, where they are not UTF-8
     separator: str | None = None  # of .csv and .tsv files; detected where it is not given
@@ -135,7 +135,7 @@ class TaskSpec(Section):
             yield "", f"a task of your own needs {listed(missing, 'and')} → {fix}"
         if self.symmetric and self.text and len(self.text) != 2:
             yield "symmetric", "only a task with two text columns can be symmetric → leave it out"
-        known = METRICS[self.kind or "classification"]
+        known = KINDS[self.kind or "classification"].metrics
         for metric in self.metrics:
             if metric not in known:
                 yield (

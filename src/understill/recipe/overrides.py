@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from understill.mistakes import section_at, shown
-from understill.section import Section, as_list
+from understill.recipe.mistakes import section_at, shown
+from understill.recipe.section import Section, as_list
 
 
 def write(values: dict[str, Any], path: tuple[str, ...], value: Any, root: type[BaseModel], spelling: str) -> None:

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from understill.mistakes import shown
+from understill.recipe.mistakes import shown
 
 
 class Section(BaseModel):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from understill.mistakes import shown
-from understill.section import Names, Positive, Section, Share, Weight, faulty
+from understill.recipe.mistakes import shown
+from understill.recipe.section import Names, Positive, Section, Share, Weight, faulty
 
 
 class Anneal(Section):

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from understill.mistakes import shown
-from understill.schema.distil import Distil
-from understill.schema.models import Partial
-from understill.schema.seeds import Seed
-from understill.section import Names, Section, Share, faulty
+from understill.recipe.mistakes import shown
+from understill.recipe.schema.distil import Distil
+from understill.recipe.schema.models import Partial
+from understill.recipe.schema.seeds import Seed
+from understill.recipe.section import Names, Section, Share, faulty
 
 
 class TaskAugment(Section):

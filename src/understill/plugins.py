@@ -1,0 +1,94 @@
+"""Plug-ins: registries of what a recipe may name, filled here, by other installed packages or from Python."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from understill.errors import UserError, nearest
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Named things of one sort: our own, those of entry points, and those that Python code registers.
+
+    Entry points are imported when they are first asked for, so that a broken plug-in that no recipe names harms nobody.
+    """
+
+    def __init__(self, what: str, group: str) -> None:
+        self.what, self.group = what, group  # "loss", "understill.losses"
+        self._own: dict[str, T] = {}  # what understill brings
+        self._added: dict[str, T] = {}  # by a decorator, or loaded from an entry point
+        self._points: dict[str, EntryPoint] | None = None  # of installed packages, once they are asked for
+
+    def own(self, name: str) -> Callable[[T], T]:
+        """Register what understill itself brings."""
+
+        def add(thing: T) -> T:
+            self._own[name] = thing
+            return thing
+
+        return add
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Register something from Python; a name that understill has is taken, one registered before is replaced."""
+
+        def add(thing: T) -> T:
+            if name in self._own:
+                raise UserError(f'understill has a {self.what} "{name}" of its own → choose another name')
+            self._added[name] = thing
+            return thing
+
+        return add
+
+    def __getitem__(self, name: str) -> T:
+        if name in self._own:
+            return self._own[name]
+        if name not in self._added:
+            self._added[name] = self._load(name)
+        return self._added[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self._added or name in self._entries()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._own, *self._added, *self._entries())))
+
+    def is_own(self, name: str) -> bool:
+        """Tell whether understill brings it."""
+        return name in self._own
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Return what stands for a plug-in in fingerprints; nothing for what understill brings.
+
+        A changed plug-in makes new artefacts: the version of its package counts, or the source file it was written in.
+        """
+        if name in self._own:
+            return {}
+        if (point := self._entries().get(name)) and point.dist:
+            return {"plugin": name, "package": point.dist.name, "version": point.dist.version}
+        thing: Any = self[name]
+        source = inspect.getsourcefile(thing if inspect.isroutine(thing) or inspect.isclass(thing) else type(thing))
+        digest = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
+        return {"plugin": name, "source": digest}
+
+    def _entries(self) -> dict[str, EntryPoint]:
+        if self._points is None:
+            self._points = {point.name: point for point in entry_points(group=self.group)}
+        return self._points
+
+    def _load(self, name: str) -> T:
+        point = self._entries().get(name)
+        if point is None:
+            raise UserError(f'there is no {self.what} "{name}" → {nearest(name, self)}')
+        try:
+            loaded: T = point.load()
+        except Exception as error:
+            owner = f"package {point.dist.name}" if point.dist else point.value
+            raise UserError(f'the {self.what} "{name}" of {owner} cannot be loaded: {error}') from error
+        return loaded

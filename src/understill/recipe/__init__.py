@@ -1,0 +1,5 @@
+"""The recipe: a whole experiment as one frozen, checked object, read from a YAML file."""
+
+from understill.recipe.recipe import Cell, Recipe, load_recipe, make_recipe
+
+__all__ = ["Cell", "Recipe", "load_recipe", "make_recipe"]

@@ -1,0 +1,43 @@
+"""The schema: the parts a recipe is made of, each with its defaults and what may stand there."""
+
+from understill.recipe.schema.distil import Anneal, Best, Distil, TargetsSpec, TaskDistil
+from understill.recipe.schema.models import Partial, Settings, SomeSection, over
+from understill.recipe.schema.network import NETWORKS, EncoderSpec, HeadSpec, HeadsSpec, SanSpec, WordsSpec
+from understill.recipe.schema.seeds import Seed, several_seeds
+from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment
+from understill.recipe.schema.teachers import TeacherSpec
+from understill.recipe.schema.texts import DataSpec, DemoData, HubSpec, TaskSpec
+from understill.recipe.schema.training import Evaluation, Machine, Output, Sampling, Training
+
+__all__ = [
+    "NETWORKS",
+    "Anneal",
+    "AugmentSpec",
+    "Best",
+    "DataSpec",
+    "DemoData",
+    "Distil",
+    "EncoderSpec",
+    "Evaluation",
+    "HeadSpec",
+    "HeadsSpec",
+    "HubSpec",
+    "Machine",
+    "Output",
+    "Partial",
+    "Sampling",
+    "SanSpec",
+    "Seed",
+    "Settings",
+    "SomeSection",
+    "StudentSpec",
+    "TargetsSpec",
+    "TaskAugment",
+    "TaskDistil",
+    "TaskSpec",
+    "TeacherSpec",
+    "Training",
+    "WordsSpec",
+    "over",
+    "several_seeds",
+]

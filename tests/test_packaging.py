@@ -17,7 +17,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = {"help", "install", "demo", "test", "test-all", "lint", "types", "docs", "bench"}
-EXTRAS = {"excel", "demo", "hub", "augment", "onnx", "serve", "ray", "dev"}
+EXTRAS = {"excel", "demo", "hub", "augment", "onnx", "serve", "dev"}
 
 
 @pytest.fixture(scope="module")

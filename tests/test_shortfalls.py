@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from understill import tables, terminal
+from understill import terminal
 from understill.pipeline import Run, TrainedModel
 from understill.pipeline.shortfalls import marks_of, shortfalls
 from understill.recipe import Cell, Recipe, make_recipe
@@ -93,7 +93,7 @@ SENTENCE = "mood: the model (70.0) is below a linear head on the frozen encoder 
 def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What is printed, on 80 columns."""
     text = io.StringIO()
-    monkeypatch.setattr(terminal, "out", Console(file=text, width=80, **terminal._PLAIN))
+    monkeypatch.setattr(terminal.console, "out", Console(file=text, width=80, **terminal.console.PLAIN))
     return text
 
 
@@ -122,10 +122,10 @@ def test_a_run_without_shortfalls_has_no_marks(shown: io.StringIO) -> None:
 
 
 def test_of_several_seeds_the_mean_counts(shown: io.StringIO) -> None:
-    tables.show_study([run_of(0.66, 0), run_of(0.74, 1)])
+    terminal.show_study([run_of(0.66, 0), run_of(0.74, 1)])
     text = shown.getvalue()
     assert f"\n{SENTENCE}\n" in text and "70.0 ±5.7 ↓" in text
     assert "│ linear probe" not in text, "seeds are counted of models alone"
     shown.truncate(0)
-    tables.show_study([run_of(0.76, 0), run_of(0.84, 1)])
+    terminal.show_study([run_of(0.76, 0), run_of(0.84, 1)])
     assert "↓" not in shown.getvalue() and "frozen" not in shown.getvalue()

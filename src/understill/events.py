@@ -1,13 +1,12 @@
-"""Events: what a pipeline tells whoever watches it."""
+"""Events: what happens while something is made, as plain facts for whoever watches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:  # which would import torch
-    from understill.train.fit import Evaluated, Fitted, Report, Resumed, Scores
+Scores = dict[str, dict[str, float]]  # by "task/split", then by metric
 
 
 @dataclass(frozen=True)
@@ -122,9 +121,94 @@ class Scored:
     scores: Scores
 
 
+@dataclass(frozen=True)
+class Report:
+    """How training is going."""
+
+    step: int
+    total: int
+    epoch: float
+    loss: float
+    parts: dict[str, float]  # mean loss of each task's rows; with teachers, NAME/hard and NAME/soft unweighted as well
+    rate: float
+    rows_per_second: float
+    seconds_left: float | None  # None until a few steps are done
+    padding: float  # share of token places that held nothing
+    micro_batch: int
+    mix: float | None = None  # λ of teacher annealing
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Training goes on from a checkpoint."""
+
+    step: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A look at the dev sets during training."""
+
+    step: int
+    score: float  # mean primary metric
+    scores: Scores
+    best: bool
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Training is over, and the model holds the weights to keep."""
+
+    step: int
+    total: int
+    best_step: int  # -1 when nothing was evaluated
+    history: list[dict[str, Any]]
+    seconds: float = field(compare=False)  # spent over all sessions; the clock is no part of the result
+
+    @property
+    def early(self) -> bool:
+        """Whether it stopped because the dev score had stopped rising."""
+        return self.step < self.total
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """A model has its turn, so far the last of so many."""
+
+    who: str
+    what: str
+    turn: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Expected:
+    """About how many seconds all turns will take."""
+
+    seconds: float
+
+
 Event: TypeAlias = (
-    "Reading | Checking | Augmenting | Tokenising | Teaching | Turn | Waiting | Examined | Chosen | Labelling | "
-    "Asking | Scored | Tuned | Report | Resumed | Evaluated | Fitted"
+    Reading
+    | Checking
+    | Augmenting
+    | Tokenising
+    | Teaching
+    | Tuned
+    | Turn
+    | Waiting
+    | Examined
+    | Chosen
+    | Labelling
+    | Asking
+    | Scored
+    | Report
+    | Resumed
+    | Evaluated
+    | Fitted
+    | Measuring
+    | Expected
 )
 Watch: TypeAlias = Callable[[Event], None]
 

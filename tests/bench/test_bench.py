@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from kinds import FOLLOWS, MOOD, save_kind
 from understill.bench import measure as measuring
-from understill.bench.measure import HTTP, MODEL, TOKENS, Bench, Expected, Measured, measure
+from understill.bench.measure import HTTP, MODEL, TOKENS, Bench, Measured, measure
 from understill.bench.subjects import Subject, open_subjects
 from understill.bench.texts import COUNT, made_up, read_texts
 from understill.cli import main
 from understill.errors import UserError
 from understill.evaluate.clock import Latency
+from understill.events import Expected
 from understill.models.folder import load_model
 from understill.ship.huggingface import write_classifier
 from understill.ship.int8 import round_weights

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understill.report import figures, wording
+from understill import numbers
+from understill.report import figures
 from understill.report.figures import Bar, Line
 
 NUMBERS = st.floats(-1e6, 1e6).filter(lambda value: value == 0 or abs(value) > 1e-6)
@@ -84,11 +85,11 @@ def test_a_line_of_one_point_is_seen() -> None:
 
 
 def test_numbers_are_written_for_readers() -> None:
-    assert [wording.figure("accuracy", 0.8768), wording.figure("mse", 0.8768)] == ["87.7", "0.877"]
-    assert [wording.change("accuracy", value) for value in (0.0123, -0.0123, -0.0001)] == ["+1.2", "−1.2", "+0.0"]
-    assert [wording.chance(p) for p in (None, 0.0001, 0.0421)] == ["–", "< 0.001", "0.042"]
-    assert [wording.large(count) for count in (12, 3400, 22_700_000, 1.5e9)] == ["12", "3.4 k", "22.7 M", "1.5 G"]
-    assert [wording.times(factor) for factor in (0.0512, 0.95, 2.04, 41.3, 349.0)] == [
+    assert [numbers.figure("accuracy", 0.8768), numbers.figure("mse", 0.8768)] == ["87.7", "0.877"]
+    assert [numbers.change("accuracy", value) for value in (0.0123, -0.0123, -0.0001)] == ["+1.2", "−1.2", "+0.0"]
+    assert [numbers.chance(p) for p in (None, 0.0001, 0.0421)] == ["–", "< 0.001", "0.042"]
+    assert [numbers.large(count) for count in (12, 3400, 22_700_000, 1.5e9)] == ["12", "3.4 k", "22.7 M", "1.5 G"]
+    assert [numbers.times(factor) for factor in (0.0512, 0.95, 2.04, 41.3, 349.0)] == [
         "0.05×",
         "0.95×",
         "2.0×",

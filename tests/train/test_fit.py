@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from helpers import TASKS, same, some_batches, some_model, weights_of
 from understill.data.batch import Batches
 from understill.errors import TrainingError
+from understill.events import Evaluated, Fitted, Report, Resumed
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
 from understill.recipe.section import Every
 from understill.train import fit as fitting
 from understill.train.checkpoint import save_checkpoint
 from understill.train.device import cpu_has_bf16, make_accelerator
-from understill.train.fit import Evaluated, Fitted, Report, Resumed, fit, is_due
+from understill.train.fit import fit, is_due
 from understill.train.loop import Step
 from understill.train.objective import Objective
 

@@ -18,11 +18,12 @@ from torch import Tensor
 from helpers import ANSWER, MOOD, STARS, chosen, liven, same, some_model, some_queries, some_tokens, weights_of, wider
 from understill.data.batch import Batch, Batches, Stream
 from understill.errors import TrainingError, UserError
+from understill.events import Fitted
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
 from understill.train.device import make_accelerator
 from understill.train.fast import why_not
-from understill.train.fit import Fitted, fit
+from understill.train.fit import fit
 from understill.train.loop import Step, steps
 from understill.train.objective import Objective
 from understill.train.optim import make_optimizer

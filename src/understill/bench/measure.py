@@ -18,6 +18,7 @@ import numpy as np
 from understill.bench.server import CONNECTIONS, ROWS, serving
 from understill.bench.subjects import PIPELINE, Subject
 from understill.evaluate.clock import PIPELINE_BATCH, Latency, Text, latency_of, seconds_of
+from understill.events import Expected, Measuring, Watch
 from understill.runtime.cores import cores
 from understill.tasks import Task
 
@@ -29,26 +30,6 @@ TURN = 0.3
 SINGLES, RUN = 100, 20
 
 Ask = Callable[[Sequence[Text]], object]
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """A model has its turn, so far the last of so many."""
-
-    who: str
-    what: str
-    turn: int
-    total: int
-
-
-@dataclass(frozen=True)
-class Expected:
-    """About how many seconds all turns will take."""
-
-    seconds: float
-
-
-Watch = Callable[[Measuring | Expected], None]
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def evaluate(
     if recipe is None and not (folder / "recipe.yaml").exists():
         raise UserError(f"{folder}: no recipe.yaml here; say whose data to use with --recipe")
     loaded = load(recipe or folder / "recipe.yaml", sets)
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         scores, tasks = pipeline.evaluate(folder, loaded, out, watch, split)
     terminal.show_scores({folder.name: scores}, tasks, split)
     if out:
@@ -99,7 +99,7 @@ def report(
     from understill import terminal
     from understill.report import write_report
 
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         page = write_report(run, loaded, out=out, by=by, timing=timing, watch=watch)
     terminal.say(f"report: {page}\nMarkdown: {page.with_suffix('.md')}")
     if show:
@@ -138,6 +138,6 @@ def submit(
     loaded = load(run / "recipe.yaml", sets)
     from understill import pipeline, terminal
 
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         written = pipeline.submit(run, loaded, parts=tuple(models or ()), folder=glue, out=out, fill=fill, watch=watch)
     terminal.show_submission(written)

@@ -40,7 +40,7 @@ def data(
         loaded = load(recipe, sets)
         from understill.pipeline import read_data
 
-        with terminal.Progress() as watch:
+        with terminal.LiveProgress() as watch:
             tasks = read_data(loaded, watch)
         terminal.show_data(tasks, examples)
 

@@ -79,7 +79,7 @@ def check(
     from understill.events import Checking
     from understill.pipeline import make_study, open_teacher
 
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         study = make_study(loaded, watch)
         for number, (plan, teacher) in enumerate(study.outsiders):
             watch(Checking(f"opening {teacher.name}", number, len(study.outsiders)))
@@ -112,16 +112,16 @@ def run(
 ) -> None:
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and show who won."""
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
-    from understill import pipeline, tables, terminal
+    from understill import pipeline, terminal
 
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         planned = pipeline.make_study(loaded, watch) if dry_run else None
         runs = () if dry_run else pipeline.run_study(loaded, watch)
         page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
     if planned:
         terminal.show_plan(planned)
     if runs:
-        tables.show_study(runs)
+        terminal.show_study(runs)
     if page:
         terminal.say(f"report: {page}")
 
@@ -156,7 +156,7 @@ def teach(
     loaded = load(recipe, sets)
     from understill import pipeline, terminal
 
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         study = pipeline.make_study(loaded, watch)
         trained = pipeline.train_some(study, tuple(model or ()), watch)
     tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}

@@ -110,7 +110,7 @@ def export(
     loaded = load(recipe or folder / "recipe.yaml", sets)
     from understill import pipeline, terminal
 
-    with tidy(), terminal.Progress() as watch:
+    with tidy(), terminal.LiveProgress() as watch:
         made = pipeline.export(model, loaded, to, tasks=tuple(task or ()), out=out, limit=limit, watch=watch)
     terminal.show_export(made)
 
@@ -240,7 +240,7 @@ def bench(
         raise UserError(f"--json {file}: there is no folder {file.parent}")
     subjects, chosen = open_subjects(models, task)
     given = read_texts(texts, chosen.pair) if texts else made_up(chosen.pair)
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         found = measure(subjects, chosen, given, rounds=rounds, http=http, watch=watch)
     terminal.show_bench(found)
     if file:

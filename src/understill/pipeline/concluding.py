@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from understill.evaluate.significance import Difference, Summary, compare_seeds, factor_effects, holm, summarise
+from understill.events import Scores
 from understill.pipeline.outcome import BESIDE, Run
-from understill.train.fit import Scores
 
 #: The row that has the mean of all tasks.
 MEAN = "mean"

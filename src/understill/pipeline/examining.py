@@ -24,7 +24,7 @@ from understill.disk import write_json
 from understill.errors import UserError
 from understill.evaluate.metrics import score
 from understill.evaluate.predict import kept_at, read_kept, save_predictions
-from understill.events import Examined, Labelling, Watch, silent
+from understill.events import Examined, Labelling, Scores, Watch, silent
 from understill.models.folder import load_model
 from understill.pipeline.locking import alone
 from understill.pipeline.plan import Lessons, Plan, TeacherPlan, cache_folder, dev_sets
@@ -35,7 +35,6 @@ from understill.targets.ensemble import best, join, shares
 from understill.targets.predictions import read_predictions
 from understill.targets.teachers import FoldedTeacher, ModelTeacher, Teacher, Verdict, examine
 from understill.train.device import pick_device
-from understill.train.fit import Scores
 
 log = logging.getLogger(__name__)
 

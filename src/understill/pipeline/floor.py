@@ -19,7 +19,7 @@ from understill.data.tokens import Tokens
 from understill.disk import fingerprint, write_json
 from understill.evaluate.metrics import primary, score
 from understill.evaluate.predict import features
-from understill.events import Asking, Watch, silent
+from understill.events import Asking, Scores, Watch, silent
 from understill.models.encoder import identity, load_tokenizer
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.models.words import read_config
@@ -30,7 +30,6 @@ from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.runtime.answers import Predictions
 from understill.tasks import Task
 from understill.train.device import pick_device
-from understill.train.fit import Scores
 from understill.train.probe import MOST, Probe, fit_probe
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from understill.errors import UserError
 
 if TYPE_CHECKING:  # which would import torch
+    from understill.events import Scores
     from understill.pipeline.plan import Role
     from understill.pipeline.teaching import TrainedModel
     from understill.recipe import Cell
     from understill.tasks import Task
-    from understill.train.fit import Scores
 
 #: The file of a run folder that says what the run was and what came of it.
 RECORD = "run.json"

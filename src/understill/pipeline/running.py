@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from understill.disk import write_bytes, write_json
-from understill.events import Chosen, Watch, silent
+from understill.events import Chosen, Scores, Watch, silent
 from understill.pipeline.concluding import conclude
 from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
 from understill.pipeline.floor import floor_scores, plan_floor
@@ -30,7 +30,6 @@ from understill.pipeline.scoring import majority_scores
 from understill.pipeline.teaching import TrainedModel, teach_all
 from understill.recipe import Recipe
 from understill.train.device import device_name, pick_device
-from understill.train.fit import Scores
 
 log = logging.getLogger(__name__)
 

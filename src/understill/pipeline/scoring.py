@@ -15,7 +15,7 @@ from understill.data.tokens import Tokens
 from understill.errors import UserError
 from understill.evaluate.metrics import majority, primary, score
 from understill.evaluate.predict import predict, save_predictions
-from understill.events import Watch, silent
+from understill.events import Scores, Watch, silent
 from understill.models.folder import ModelFolder, load_model
 from understill.models.multitask import MultiTaskModel
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
@@ -25,7 +25,6 @@ from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Recipe
 from understill.tasks import Task
 from understill.train.device import pick_device
-from understill.train.fit import Scores
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from understill.disk import write_json
-from understill.events import Scored, Teaching, Turn, Watch, silent
+from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, Teaching, Turn, Watch, silent
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
 from understill.pipeline.initialise import first_weights, prepare_heads
@@ -23,7 +23,7 @@ from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.tuning import tune
 from understill.pipeline.wording import make_words
 from understill.train.device import make_accelerator, pick_device
-from understill.train.fit import Evaluated, Fitted, Report, Resumed, Scores, fit
+from understill.train.fit import fit
 from understill.train.loop import Step
 from understill.train.objective import Objective
 from understill.train.turns import Job, places_of, places_on, take_turns

@@ -8,13 +8,7 @@ from typing import Any
 from understill.errors import listed
 from understill.evaluate.efficiency import PARTS
 from understill.evaluate.significance import Interval, stars
-from understill.pipeline.outcome import BESIDE, FLOORS
-from understill.pipeline.shortfalls import LEGEND, marks_of
-from understill.report import figures
-from understill.report.blocks import Block, Picture, Table, Words
-from understill.report.facts import Facts, Score, Timing, Versus
-from understill.report.overview import means, warnings
-from understill.report.wording import (
+from understill.numbers import (
     between,
     chance,
     change,
@@ -26,6 +20,12 @@ from understill.report.wording import (
     size,
     times,
 )
+from understill.pipeline.outcome import BESIDE, FLOORS
+from understill.pipeline.shortfalls import LEGEND, marks_of
+from understill.report import figures
+from understill.report.blocks import Block, Picture, Table, Words
+from understill.report.facts import Facts, Score, Timing, Versus
+from understill.report.overview import means, warnings
 
 #: Below this p-value, corrected by Holm, a difference has one star, two, three.
 STARS = "* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction for all comparisons of this table"

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from understill.evaluate.efficiency import PARTS
+from understill.numbers import change, duration, figure, share, times
 from understill.pipeline.shortfalls import Shortfall, shortfalls
 from understill.recipe.schema import EncoderSpec
 from understill.report.blocks import Block, Code, Heading, Table, Tiles, Words
 from understill.report.facts import Facts, ScoreRow
-from understill.report.wording import change, figure, share, times
 from understill.tasks import Task
-from understill.terminal import duration
 
 
 def overview(facts: Facts) -> Iterator[Block]:

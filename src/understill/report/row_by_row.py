@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from understill.numbers import between, figure, plain_name, share
 from understill.report import figures
 from understill.report.blocks import Block, Heading, Picture, Rows, Table, Words
 from understill.report.facts import Facts, Place
-from understill.report.wording import between, figure, plain_name, share
 
 
 def answers(facts: Facts) -> Iterator[Block]:

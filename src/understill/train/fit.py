@@ -15,6 +15,7 @@ from accelerate import Accelerator
 
 from understill.data.batch import Batches
 from understill.errors import TrainingError, UserError
+from understill.events import Evaluated, Fitted, Report, Resumed, Scores
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
 from understill.recipe.section import Every
@@ -29,60 +30,6 @@ from understill.train.trouble import Trouble
 _SOON = 1.0
 #: Seconds between two readings of the loss; reading makes a GPU wait.
 REPORT_SECONDS = 1.0
-
-Scores = dict[str, dict[str, float]]  # by "task/split", then by metric
-
-
-@dataclass(frozen=True)
-class Report:
-    """How training is going."""
-
-    step: int
-    total: int
-    epoch: float
-    loss: float
-    parts: dict[str, float]  # mean loss of each task's rows; with teachers, NAME/hard and NAME/soft unweighted as well
-    rate: float
-    rows_per_second: float
-    seconds_left: float | None  # None until a few steps are done
-    padding: float  # share of token places that held nothing
-    micro_batch: int
-    mix: float | None = None  # λ of teacher annealing
-
-
-@dataclass(frozen=True)
-class Resumed:
-    """Training goes on from a checkpoint."""
-
-    step: int
-    total: int
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """A look at the dev sets during training."""
-
-    step: int
-    score: float  # mean primary metric
-    scores: Scores
-    best: bool
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Training is over, and the model holds the weights to keep."""
-
-    step: int
-    total: int
-    best_step: int  # -1 when nothing was evaluated
-    history: list[dict[str, Any]]
-    seconds: float = field(compare=False)  # spent over all sessions; the clock is no part of the result
-
-    @property
-    def early(self) -> bool:
-        """Whether it stopped because the dev score had stopped rising."""
-        return self.step < self.total
-
 
 Event = Step | Report | Resumed | Evaluated | Fitted
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from understill import tables, terminal
+from understill import terminal
 from understill.pipeline import Run, TrainedModel, conclude
 from understill.recipe import Cell, make_recipe
 from understill.tasks import Task
@@ -28,7 +28,7 @@ RECIPE = make_recipe({"tasks": ["mood", "similar"]})
 def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What is printed, on 80 columns."""
     text = io.StringIO()
-    monkeypatch.setattr(terminal, "out", Console(file=text, width=80, **terminal._PLAIN))
+    monkeypatch.setattr(terminal.console, "out", Console(file=text, width=80, **terminal.console.PLAIN))
     return text
 
 
@@ -71,7 +71,7 @@ def without_sentences(text: io.StringIO) -> str:
 
 
 def test_seeds_have_their_mean_spread_median_and_interval(shown: io.StringIO) -> None:
-    tables.show_study(runs_of({"": [0.80, 0.82, 0.87]}))
+    terminal.show_study(runs_of({"": [0.80, 0.82, 0.87]}))
     assert fits(shown)
     assert (
         without_sentences(shown)
@@ -92,7 +92,7 @@ def test_seeds_have_their_mean_spread_median_and_interval(shown: io.StringIO) ->
 
 def test_ablations_are_shown_by_their_distance_from_the_recipe_as_it_is(shown: io.StringIO) -> None:
     seeds = {"": [0.80, 0.82, 0.84], "lambda_0": [0.70, 0.71, 0.75], "proportional_sampling": [0.81, 0.82, 0.83]}
-    tables.show_study(runs_of(seeds))
+    terminal.show_study(runs_of(seeds))
     assert fits(shown)
     assert (
         without_sentences(shown).partition("│     3 │\n│ student")[2].partition("\n")[2]
@@ -111,14 +111,14 @@ def test_ablations_are_shown_by_their_distance_from_the_recipe_as_it_is(shown: i
 
 def test_many_variants_come_in_tables_of_four(shown: io.StringIO) -> None:
     names = [f"without_part_{number}" for number in range(6)]
-    tables.show_study(runs_of({"": [0.8, 0.9], **{name: [0.7, 0.8] for name in names}}))
+    terminal.show_study(runs_of({"": [0.8, 0.9], **{name: [0.7, 0.8] for name in names}}))
     assert fits(shown)
     assert shown.getvalue().count("student: difference from the recipe as it is") == 2
     assert shown.getvalue().count("as it is ┃") == 2
 
 
 def test_one_seed_each_shows_the_distance_and_claims_nothing(shown: io.StringIO) -> None:
-    tables.show_study(runs_of({"": [0.8], "half": [0.9]}))
+    terminal.show_study(runs_of({"": [0.8], "half": [0.9]}))
     said = shown.getvalue()
     assert "one seed each: nothing can be claimed, since seeds differ too → run it with --seeds 3 or more" in said
     assert "+10.0" in said
@@ -135,7 +135,7 @@ LEVELS = {
 def test_factors_have_their_effects_and_what_they_do_together(shown: io.StringIO) -> None:
     base = {"hard-without": 0.80, "hard-with": 0.82, "soft-without": 0.84, "soft-with": 0.90}
     scores = {name: [score - 0.01, score, score + 0.01] for name, score in base.items()}
-    tables.show_study(runs_of(scores, LEVELS, tasks={"mood": MOOD}))
+    terminal.show_study(runs_of(scores, LEVELS, tasks={"mood": MOOD}))
     assert fits(shown)
     assert (
         without_sentences(shown)
@@ -155,7 +155,7 @@ def test_factors_have_their_effects_and_what_they_do_together(shown: io.StringIO
 
 def test_every_level_beyond_the_first_is_set_against_it(shown: io.StringIO) -> None:
     levels = {name: {"labels": name} for name in ("hard", "soft", "both")}
-    tables.show_study(runs_of({"hard": [0.8, 0.81], "soft": [0.9, 0.91], "both": [0.7, 0.71]}, levels))
+    terminal.show_study(runs_of({"hard": [0.8, 0.81], "soft": [0.9, 0.91], "both": [0.7, 0.71]}, levels))
     assert fits(shown)
     said = shown.getvalue()
     assert "points of soft and both against hard labels" in said
@@ -168,7 +168,7 @@ def test_every_level_beyond_the_first_is_set_against_it(shown: io.StringIO) -> N
 
 def test_a_single_run_is_shown_as_ever(shown: io.StringIO) -> None:
     (run,) = runs_of({"": [0.8]})
-    tables.show_study([run])
+    terminal.show_study([run])
     first = shown.getvalue()
     shown.truncate(0), shown.seek(0)
     terminal.show_run(run)
@@ -208,7 +208,7 @@ def test_errors_are_shown_and_not_compared(shown: io.StringIO) -> None:
         replace(run, majority={}, teachers={}, models=(replace(run.models[-1], scores=mine),))
         for run, mine in zip(runs, scores, strict=True)
     ]
-    tables.show_study(runs)
+    terminal.show_study(runs)
     assert "│ similar │ mse    │        – │ 1.500 ±0.707 │" in shown.getvalue()
     assert "the first metric of every task is an error, which is not compared" in shown.getvalue()
 

@@ -1,10 +1,12 @@
-"""Wording: numbers as a reader wants them, the same on every page."""
+"""Numbers as a reader wants them, the same on every page and in the terminal."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from understill.evaluate.significance import Interval
+if TYPE_CHECKING:
+    from understill.evaluate.significance import Interval
 
 
 def plain_name(place: str) -> str:
@@ -65,3 +67,18 @@ def times(factor: float) -> str:
     """Write how many times as much something is."""
     digits = max(0, 1 - math.floor(math.log10(factor))) if factor > 0 else 0
     return f"{factor:.{min(digits, 2)}f}×"
+
+
+def duration(seconds: float) -> str:
+    """Write a time, however long."""
+    seconds = max(0, round(seconds))
+    if seconds < 90:
+        return f"{seconds} s"
+    if seconds < 5400:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+
+
+def megabytes(count: int) -> str:
+    """Write the size of files."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,4 +1,4 @@
-"""What a study came to, as tables for the terminal: means over seeds, ablations and the effects of factors."""
+"""What a study came to: means over seeds, ablations and the effects of factors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from understill import terminal
 from understill.errors import listed
 from understill.pipeline.outcome import FLOORS
 from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
+from understill.terminal import console
+from understill.terminal.scores import say_shortfalls, show_run
 
 if TYPE_CHECKING:
     from understill.evaluate.significance import Interval, Summary
@@ -24,7 +25,7 @@ ABREAST = 5
 def show_study(runs: Sequence[Run]) -> None:
     """Show what the runs of a recipe came to; a single one as it is."""
     if len(runs) == 1:
-        terminal.show_run(runs[0])
+        show_run(runs[0])
         return
     from understill.pipeline import conclude
 
@@ -32,11 +33,11 @@ def show_study(runs: Sequence[Run]) -> None:
     usual = next(iter(findings.summaries))
     if not any(findings.summaries[usual].values()):
         _show_scores([run for run in runs if run.cell and run.cell.variant == usual], findings.seeds[usual])
-        terminal.say("the first metric of every task is an error, which is not compared → name another metric first")
+        console.say("the first metric of every task is an error, which is not compared → name another metric first")
     else:
         _show_findings(runs, findings, usual)
-    terminal.say(f"models of the first run: {runs[0].folder / 'models'}; of the others: {runs[1].folder.parent}")
-    terminal.say(f"run folder: {runs[0].folder}")
+    console.say(f"models of the first run: {runs[0].folder / 'models'}; of the others: {runs[1].folder.parent}")
+    console.say(f"run folder: {runs[0].folder}")
 
 
 def _show_findings(runs: Sequence[Run], findings: Findings, usual: str) -> None:
@@ -45,7 +46,7 @@ def _show_findings(runs: Sequence[Run], findings: Findings, usual: str) -> None:
         _show_scores([run for run in runs if run.cell and run.cell.variant == usual], findings.seeds[usual], below)
         _show_summaries(findings.summaries[usual], findings.seeds[usual])
         _show_gains(findings)
-        terminal.say_shortfalls(below)
+        say_shortfalls(below)
     for column, deltas in findings.deltas.items():
         _show_deltas(findings, column, list(deltas))
     for column in findings.effects:
@@ -126,7 +127,7 @@ def _show_scores(runs: Sequence[Run], seeds: int, below: Sequence[Shortfall] = (
                     text = _score(metric, summarise(known)) if known else "–"
                     cells.append(text + marks.get((place, metric, column), ""))
                 table.add_row(place.removesuffix("/dev").replace("/dev_", " "), metric, *cells)
-    terminal.out.print(table)
+    console.out.print(table)
 
 
 def _score(metric: str, summary: Summary) -> str:
@@ -156,7 +157,7 @@ def _show_summaries(summaries: Mapping[str, Mapping[str, Summary]], seeds: int) 
                 _interval(found.interval),
                 str(len(found.values)),
             )
-    terminal.out.print(table)
+    console.out.print(table)
 
 
 def _last(summaries: Mapping[str, Mapping[str, Summary]]) -> str:
@@ -171,7 +172,7 @@ def _show_gains(findings: Findings) -> None:
         sure = ""
         if difference.interval and difference.p is not None:
             sure = f" (95 % interval {_signed(difference.interval)}, Mann-Whitney p {_p(difference.p)})"
-        terminal.say(f"{name}, {row}: {_points(difference.delta)}{sure}")
+        console.say(f"{name}, {row}: {_points(difference.delta)}{sure}")
 
 
 # Ablations ------------------------------------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ def _show_deltas(findings: Findings, column: str, variants: Sequence[str]) -> No
             )
             table.add_row("p", "", *(_p(found.difference.p) if found else "–" for found in sure.values()))
             table.add_row("p, Holm", "", *(_p(found.holm) if found else "–" for found in sure.values()))
-        terminal.out.print(table)
+        console.out.print(table)
 
 
 # Factors --------------------------------------------------------------------------------------------------------------
@@ -216,12 +217,12 @@ def _show_cells(runs: Sequence[Run], findings: Findings, column: str) -> None:
     for variant, mine in levels.items():
         found = findings.summaries[variant][column]
         table.add_row(*mine.values(), *(_spread(found[row]) if row in found else "–" for row in shown))
-    terminal.out.print(table)
+    console.out.print(table)
     others = findings.summaries[next(iter(levels))]
     beside = [
         f"{name} {_spread(found[rows[-1]])}" for name, found in others.items() if name != column and rows[-1] in found
     ]
-    terminal.say(f"{rows[-1]} of others: {', '.join(beside)}")
+    console.say(f"{rows[-1]} of others: {', '.join(beside)}")
 
 
 def _show_effects(runs: Sequence[Run], findings: Findings, column: str) -> None:
@@ -234,29 +235,29 @@ def _show_effects(runs: Sequence[Run], findings: Findings, column: str) -> None:
             table.add_section()
         for number, (name, effect) in enumerate(effects.items()):
             table.add_row("" if number else row, name, _points(effect.delta), _signed(effect.interval), _p(effect.p))
-    terminal.out.print(table)
+    console.out.print(table)
     levels: dict[str, dict[str, None]] = {}
     for factor, level in ((factor, level) for run in runs if run.cell for factor, level in run.cell.levels.items()):
         levels.setdefault(factor, {})[level] = None
     sides = []
     for factor, (first, *others) in levels.items():
         sides.append(f"{listed(others, 'and')} against {first} {factor}")
-    terminal.say(f"points of {'; of '.join(sides)}")
+    console.say(f"points of {'; of '.join(sides)}")
     if any("×" in name for effects in findings.effects[column].values() for name in effects):
-        terminal.say("× is a difference of differences: what the one gains more where the other has its second level")
+        console.say("× is a difference of differences: what the one gains more where the other has its second level")
 
 
 def _say_what_may_be_claimed(findings: Findings) -> None:
     """Say what so many seeds can show at all."""
     fewest = min(findings.seeds.values())
     if fewest == 1:
-        terminal.say("one seed each: nothing can be claimed, since seeds differ too → run it with --seeds 3 or more")
+        console.say("one seed each: nothing can be claimed, since seeds differ too → run it with --seeds 3 or more")
     elif findings.deltas or (not findings.effects and _tested(findings)):
         # Were all seeds of one side above all of the other, this would be left to chance.
         least = 2 / comb(2 * fewest, fewest)
         what = f"with {fewest} seeds on each side no p of Mann and Whitney can be below {least:.2g}"
         corrected = f", and Holm corrects for {_many(findings)}" if findings.deltas else ""
-        terminal.say(f"{what}; the intervals are Welch's{corrected}")
+        console.say(f"{what}; the intervals are Welch's{corrected}")
 
 
 def _tested(findings: Findings) -> bool:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -15,14 +15,29 @@ from understill import terminal
 from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
 from understill.estimate import Estimate
-from understill.events import Augmenting, Chosen, Examined, Reading, Scored, Teaching, Tokenising, Turn, Waiting
+from understill.events import (
+    Augmenting,
+    Chosen,
+    Evaluated,
+    Event,
+    Examined,
+    Fitted,
+    Reading,
+    Report,
+    Resumed,
+    Scored,
+    Teaching,
+    Tokenising,
+    Turn,
+    Waiting,
+)
 from understill.models.assets import AssetStatus
+from understill.numbers import duration
 from understill.pipeline import ModelPlan, Plan, Run, Study, TrainedModel, make_study
 from understill.pipeline.plan import Start
 from understill.recipe import Recipe, make_recipe
 from understill.runtime.answers import Answer
 from understill.tasks import GLUE, Task
-from understill.train.fit import Evaluated, Fitted, Report, Resumed
 
 MOOD = Task("mood", "classification", ("message",), "label", ("calm", "upset"), metrics=("accuracy", "f1"))
 SIMILAR = Task("similar", "regression", ("first", "second"), "label", range=(0.0, 5.0), metrics=("pearson",))
@@ -33,7 +48,7 @@ TASKS = {"mood": MOOD, "similar": SIMILAR}
 def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What is printed, from a console of known width."""
     text = io.StringIO()
-    monkeypatch.setattr(terminal, "out", Console(file=text, width=200, **terminal._PLAIN))
+    monkeypatch.setattr(terminal.console, "out", Console(file=text, width=200, **terminal.console.PLAIN))
     return text
 
 
@@ -41,7 +56,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def told(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What is told while something happens, into a file 40 columns wide."""
     text = io.StringIO()
-    monkeypatch.setattr(terminal, "err", Console(file=text, width=40, **terminal._PLAIN))
+    monkeypatch.setattr(terminal.console, "err", Console(file=text, width=40, **terminal.console.PLAIN))
     return text
 
 
@@ -59,7 +74,7 @@ def rows(text: io.StringIO) -> list[list[str]]:
     ],
 )  # fmt: skip
 def test_times_are_put_into_words(seconds: float, words: str) -> None:
-    assert terminal.duration(seconds) == words
+    assert duration(seconds) == words
 
 
 # Scores --------------------------------------------------------------------------------------------------------------
@@ -282,8 +297,8 @@ def report(step: int) -> Report:
 
 def test_progress_in_a_file_is_a_line_now_and_then(told: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: now)
-    with terminal.Progress() as watch:
+    monkeypatch.setattr(terminal.progress.time, "monotonic", lambda: now)
+    with terminal.LiveProgress() as watch:
         for step in range(1, 101):
             now += 0.5
             watch(report(step))
@@ -293,7 +308,7 @@ def test_progress_in_a_file_is_a_line_now_and_then(told: io.StringIO, monkeypatc
 
 
 def test_what_is_over_at_once_says_nothing(told: io.StringIO) -> None:
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         watch(Reading("mood/train", 8192))
         watch(Augmenting("mood", "tagging", 10, 20))
         watch(Tokenising("mood/train", 10, 20))
@@ -302,8 +317,8 @@ def test_what_is_over_at_once_says_nothing(told: io.StringIO) -> None:
 
 
 def test_a_long_line_of_progress_stays_one_line(told: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "QUIET", -1.0)
-    with terminal.Progress() as watch:
+    monkeypatch.setattr(terminal.progress, "QUIET", -1.0)
+    with terminal.LiveProgress() as watch:
         watch(Teaching("[multi]", "new"))
         watch(report(7))
         watch(Reading("mood/train", 8192))
@@ -330,14 +345,14 @@ def test_a_long_line_of_progress_stays_one_line(told: io.StringIO, monkeypatch: 
     ],
 )
 def test_what_happens_is_told_at_once(told: io.StringIO, event: Any, line: str) -> None:
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         watch(event)
         watch(Scored("multi", {}))
     assert told.getvalue() == f"{line}\n"
 
 
 def test_going_on_names_the_model_and_the_step(told: io.StringIO) -> None:
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         watch(Teaching("student", "resumed"))
         watch(Turn("student"))
         watch(Resumed(1240, 9000))
@@ -345,23 +360,31 @@ def test_going_on_names_the_model_and_the_step(told: io.StringIO) -> None:
 
 
 def test_no_time_is_given_before_it_is_known(told: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "QUIET", -1.0)
-    with terminal.Progress() as watch:
+    monkeypatch.setattr(terminal.progress, "QUIET", -1.0)
+    with terminal.LiveProgress() as watch:
         watch(replace(report(1), seconds_left=None))
     assert told.getvalue().endswith("rows/s · padding 12%\n")
 
 
 def test_training_to_the_end_needs_no_word(told: io.StringIO) -> None:
-    with terminal.Progress() as watch:
+    with terminal.LiveProgress() as watch:
         watch(Fitted(9, 9, 3, [], 1.0))
+    assert told.getvalue() == ""
+
+
+def test_every_event_has_its_way_of_being_shown_and_a_strange_one_is_passed_over(told: io.StringIO) -> None:
+    handlers = vars(terminal.LiveProgress)["watch"].dispatcher.registry
+    assert set(get_args(Event)) <= set(handlers)
+    with terminal.LiveProgress() as watch:
+        watch(object())  # type: ignore[arg-type]
     assert told.getvalue() == ""
 
 
 def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
-    console = Console(file=text, width=200, force_terminal=True, color_system=None, **terminal._PLAIN)
-    monkeypatch.setattr(terminal, "err", console)
-    with terminal.Progress() as watch:
+    console = Console(file=text, width=200, force_terminal=True, color_system=None, **terminal.console.PLAIN)
+    monkeypatch.setattr(terminal.console, "err", console)
+    with terminal.LiveProgress() as watch:
         watch(Teaching("multi", "new"))
         watch(report(7))
         watch(Reading("[b]", 3))

@@ -1,4 +1,4 @@
-"""Disk: files and folders that are whole or not there, also after a crash."""
+"""Disk: files and folders that are whole or not there, also after a crash, with checksums of what they hold."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from understill.errors import UserError
+
+#: The file of a folder that says what each of its files holds.
+CHECKSUMS = "checksums.json"
+#: What people may rewrite in a folder, and no program reads.
+FREE = ("README.md",)
+#: Nanoseconds within which two writes may leave a file with one and the same time.
+TICK = 20_000_000
 #: Seconds without a write after which a half-written folder is taken for a dead process's leftover.
 STALE = 3600.0
 
@@ -65,6 +73,90 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+# Checksums ------------------------------------------------------------------------------------------------------------
+
+
+def write_record(path: Path, values: Mapping[str, Any]) -> None:
+    """Write facts as JSON with a checksum of their own."""
+    write_json(path, {**values, "checksum": fingerprint(values)})
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return what `write_record` wrote; a ValueError says that it was changed or damaged since."""
+    values = json.loads(path.read_bytes())
+    if not isinstance(values, dict) or values.pop("checksum", None) != fingerprint(values):
+        raise ValueError(f"{path.name} does not match its own checksum")
+    return values
+
+
+def seal(folder: Path, facts: Mapping[str, Any] | None = None, parts: Collection[str] = ()) -> None:
+    """Write down what each file of a folder holds, or of these parts of it; what is added later does not matter."""
+    (folder / CHECKSUMS).unlink(missing_ok=True)
+    files = {path.relative_to(folder).as_posix(): path for path in _files(folder, parts)}
+    for path in {*files.values(), *(path.parent for path in files.values())}:
+        sync(path)
+    sums = {name: [path.stat().st_size, known_digest(path)] for name, path in sorted(files.items())}
+    write_record(folder / CHECKSUMS, {**(facts or {}), "files": sums})
+
+
+def _files(folder: Path, parts: Collection[str]) -> Iterator[Path]:
+    """Yield the files of a folder that are not hidden, or those of some parts of it."""
+    for path in folder.iterdir():
+        if path.name.startswith(".") or path.name in FREE or (parts and path.name not in parts):
+            continue
+        if path.is_dir():
+            yield from _files(path, ())
+        else:
+            yield path
+
+
+def fault_of(folder: Path, facts: Mapping[str, Any] | None = None) -> str:
+    """Say what is wrong with a folder that was sealed with these facts; empty where every file holds what it should."""
+    try:
+        record = read_record(folder / CHECKSUMS)
+        files = record["files"]
+    except FileNotFoundError:
+        return f"{CHECKSUMS} is missing"
+    except (OSError, ValueError, KeyError, RecursionError):
+        return f"{CHECKSUMS} was changed or damaged"
+    if any(record.get(name) != value for name, value in (facts or {}).items()):
+        return f"{CHECKSUMS} speaks of something else"
+    for name, (size, digest) in files.items():
+        path = folder / name
+        try:
+            if path.stat().st_size != size or known_digest(path) != digest:
+                return f"{name} was changed or damaged"
+        except FileNotFoundError:
+            return f"{name} is missing"
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+    return ""
+
+
+def refuse_damage(folder: Path) -> None:
+    """Refuse a sealed folder that nobody can make again where a file is missing or differs."""
+    if fault := fault_of(folder):
+        raise UserError(f"{folder}: {fault} → copy the whole folder again")
+
+
+_known: dict[tuple[int, ...], str] = {}
+
+
+def known_digest(path: Path) -> str:
+    """Return the sha256 of a file's content, read once in a process while nobody writes to it."""
+    status = path.stat()
+    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if key not in _known:
+        digest = file_digest(path)
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < TICK:
+            return digest  # a write that is yet to come might leave the times as they are
+        _known[key] = digest
+    return _known[key]
+
+
+# Folders --------------------------------------------------------------------------------------------------------------
+
+
 def sweep(folder: Path, pattern: str) -> None:
     """Remove folders that processes which died left half-written; one still at work has written lately."""
     for part in folder.glob(pattern):
@@ -92,13 +184,13 @@ def publish(part: Path, folder: Path, sound: Callable[[], bool]) -> bool:
             return True
         if sound():
             return True
-        _discard(folder)
+        discard(folder)
     return False
 
 
-def _discard(folder: Path) -> None:
+def discard(folder: Path) -> None:
     """Move a broken folder aside in one step, then delete it; whoever has it mapped keeps what is mapped."""
-    aside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
+    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:12]}.part")
     try:
         folder.rename(aside)
     except FileNotFoundError:  # another process was quicker

@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understill import artifact
 from understill.data import taskdata
 from understill.data.load import LoadedTask, load_tasks
 from understill.data.taskdata import Sample, TaskData, Writer, held_out, id_keys, row_id
+from understill.disk import publish
 from understill.errors import DataError, UserError
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.tasks import Task
@@ -109,7 +112,7 @@ def test_a_split_is_one_arrow_file_with_the_agreed_columns(tmp_path: Path) -> No
     train = loaded.splits["train"]
     kinds = [("id", "string"), ("text1", "string"), ("text2", "string"), ("label", "double")]
     assert [(field.name, str(field.type)) for field in train.table().schema] == kinds
-    assert train.path == tmp_path / "cache" / f"data-{train.fingerprint}" / "data.arrow"
+    assert train.path == tmp_path / "cache" / f"data-{train.fingerprint[:16]}" / "data.arrow"
     first = train.table().to_pylist()[0]
     assert first["id"] == row_id("similar", [first["text1"], first["text2"]])
     assert loaded.task.range == (0.0, 2.9)
@@ -434,7 +437,7 @@ def test_dev_depends_on_the_labels_that_train_has(tmp_path: Path) -> None:
     assert load_one(tmp_path, dev=str(dev)).splits["dev"].fingerprint != first
 
 
-@pytest.mark.parametrize("damage", ["cut", "facts", "gone", "footer"])
+@pytest.mark.parametrize("damage", ["cut", "facts", "gone", "footer", "bit"])
 def test_a_damaged_cache_is_built_again(tmp_path: Path, damage: str) -> None:
     tickets(tmp_path / "tickets.csv")
     data = load_one(tmp_path).splits["train"]
@@ -446,6 +449,9 @@ def test_a_damaged_cache_is_built_again(tmp_path: Path, damage: str) -> None:
         (data.path.parent / "data.json").write_text('{"rows"', encoding="utf-8")
     elif damage == "gone":
         data.path.unlink()
+    elif damage == "bit":
+        middle = len(content) // 2
+        data.path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     else:
         data.path.write_bytes(content[:-10] + b"0123456789")
     assert load_one(tmp_path).splits["train"].table().to_pylist() == expected
@@ -454,10 +460,10 @@ def test_a_damaged_cache_is_built_again(tmp_path: Path, damage: str) -> None:
 def test_half_written_folders_are_never_taken_for_whole_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tickets(tmp_path / "tickets.csv")
 
-    def stop(self: taskdata.Store, facts: Any) -> None:
+    def stop(part: Path, folder: Path, sound: Callable[[], bool]) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(taskdata.Store, "finish", stop)
+    monkeypatch.setattr(artifact, "publish", stop)
     with pytest.raises(KeyboardInterrupt):
         load_one(tmp_path)
     assert not list((tmp_path / "cache").iterdir())
@@ -470,13 +476,12 @@ def test_another_process_that_was_quicker_is_no_trouble(tmp_path: Path, monkeypa
     load_one(tmp_path)
     shutil.copytree(tmp_path / "cache", tmp_path / "other")
     shutil.rmtree(tmp_path / "cache")
-    finish = taskdata.Store.finish
 
-    def late(self: taskdata.Store, facts: Any) -> None:
-        shutil.copytree(tmp_path / "other" / self.folder.name, self.folder)
-        finish(self, facts)
+    def late(part: Path, folder: Path, sound: Callable[[], bool]) -> bool:
+        shutil.copytree(tmp_path / "other" / folder.name, folder)
+        return publish(part, folder, sound)
 
-    monkeypatch.setattr(taskdata.Store, "finish", late)
+    monkeypatch.setattr(artifact, "publish", late)
     assert load_one(tmp_path).splits["train"].rows
     assert len(list((tmp_path / "cache").iterdir())) == 2
 

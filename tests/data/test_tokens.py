@@ -278,11 +278,11 @@ def test_the_second_call_reads_the_cache_and_reports_all_rows(minilm: PreTrained
     made: list[int] = []
     one = tokenise(data, minilm, 16, tmp_path, progress=made.append)
     assert sum(made) == len(TEXTS) and len(made) > 1
-    before = (one.folder / "manifest.json").stat().st_mtime_ns
+    before = (one.folder / "tokens.json").stat().st_mtime_ns
     read: list[int] = []
     two = tokenise(data, minilm, 16, tmp_path, progress=read.append)
     assert read == [len(TEXTS)] and same(one, two)
-    assert (one.folder / "manifest.json").stat().st_mtime_ns == before
+    assert (one.folder / "tokens.json").stat().st_mtime_ns == before
 
 
 def test_data_length_order_and_tokeniser_each_have_a_cache_of_their_own(
@@ -306,9 +306,9 @@ def _flip(path: Path) -> None:
 
 
 def _lie(folder: Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["rows"] = 3
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    facts = json.loads((folder / "tokens.json").read_text())
+    facts["rows"] = 3
+    (folder / "tokens.json").write_text(json.dumps(facts))
 
 
 HARM = {
@@ -319,11 +319,13 @@ HARM = {
     "second flipped": lambda folder: _flip(folder / "second.bin"),
     "gold flipped": lambda folder: _flip(folder / "gold.bin"),
     "gold gone": lambda folder: (folder / "gold.bin").unlink(),
-    "manifest gone": lambda folder: (folder / "manifest.json").unlink(),
-    "manifest empty": lambda folder: (folder / "manifest.json").write_text(""),
-    "manifest no object": lambda folder: (folder / "manifest.json").write_text("[1]"),
-    "manifest no text": lambda folder: (folder / "manifest.json").write_bytes(b"\xff\xfe\x00"),
-    "manifest changed": _lie,
+    "facts gone": lambda folder: (folder / "tokens.json").unlink(),
+    "facts empty": lambda folder: (folder / "tokens.json").write_text(""),
+    "facts no object": lambda folder: (folder / "tokens.json").write_text("[1]"),
+    "facts no text": lambda folder: (folder / "tokens.json").write_bytes(b"\xff\xfe\x00"),
+    "facts changed": _lie,
+    "checksums gone": lambda folder: (folder / "checksums.json").unlink(),
+    "checksums flipped": lambda folder: _flip(folder / "checksums.json"),
     "all gone": lambda folder: [path.unlink() for path in folder.iterdir()],
 }
 

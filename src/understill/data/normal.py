@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from understill.artifact import Artifact
 from understill.data.check import BadRows, Check, Fault, Rules, label_names
 from understill.data.read import BadFile, Row, readable
 from understill.data.source import Source
-from understill.data.taskdata import FORMAT, Sample, Store, TaskData, Writer, held_out
-from understill.disk import fingerprint
+from understill.data.taskdata import FACTS, FORMAT, REJECTS, ROWS, Sample, TaskData, Writer, held_out
+from understill.disk import write_json
 from understill.errors import Problem
 from understill.tasks import Task
 
@@ -38,13 +39,17 @@ class Plan:
         return split in ("train", "dev", "dev_mismatched") and self.task.head == self.task.name
 
 
+class _Unusable(Exception):
+    """Rows of which something is wrong, so that nothing is kept."""
+
+
 @dataclass
 class Pass:
-    """One reading of a source: the stores it fills, how it deals rows out, and what it has found."""
+    """One reading of a source: the artefacts it makes, how it deals rows out, and what it has found."""
 
     plan: Plan
     split: str
-    stores: dict[str, Store]  # train, and dev where it is held out; else the one split
+    artifacts: dict[str, Artifact]  # train, and dev where it is held out; else the one split
     rules: Rules
     skip: bool
     bad: BadRows
@@ -54,43 +59,48 @@ class Pass:
 
     def run(self) -> bool:
         """Read, check and write; return whether the splits are now whole in the cache."""
+        try:
+            with ExitStack() as stack:
+                parts = {name: stack.enter_context(each.build()) for name, each in self.artifacts.items()}
+                rows = self._read(parts)
+                for name, part in parts.items():
+                    rejected = self.rejected if name == self.split else 0
+                    write_json(part / FACTS, {"split": name, "rows": rows[name], "rejected": rejected, **self.found})
+        except _Unusable:
+            return False
+        return True
+
+    def _read(self, parts: dict[str, Path]) -> dict[str, int]:
+        """Deal all rows out to the splits, and return how many each has got, unless there is anything wrong."""
         trouble, files = self.bad.total + len(self.bad.files), len(self.bad.files)
         check = Check(self.plan.task, self.rules)
-        work = {name: store.start() for name, store in self.stores.items()}
-        try:
-            rows = self._write(check, work)
-            if self.bad.total + len(self.bad.files) == trouble:
-                try:
-                    self._conclude(check, rows)
-                except Fault as fault:
-                    self.bad.files.append(Problem(f"tasks.{self.plan.task.name}", fault.what, fault.fix))
-            elif len(self.bad.files) == files:  # enough to check the other splits against; a file short, it is not
-                self.found = {"labels": sorted(check.labels)}
-            if self.bad.total + len(self.bad.files) > trouble:
-                return False
-            for name, store in self.stores.items():
-                rejected = self.rejected if name == self.split else 0
-                store.finish({"split": name, "rows": rows[name], "rejected": rejected, **self.found})
-            return True
-        finally:
-            for store in self.stores.values():
-                store.drop()
+        rows = self._write(check, parts)
+        if self.bad.total + len(self.bad.files) == trouble:
+            try:
+                self._conclude(check, rows)
+            except Fault as fault:
+                self.bad.files.append(Problem(f"tasks.{self.plan.task.name}", fault.what, fault.fix))
+        elif len(self.bad.files) == files:  # enough to check the other splits against; a file short, it is not
+            self.found = {"labels": sorted(check.labels)}
+        if self.bad.total + len(self.bad.files) > trouble:
+            raise _Unusable
+        return rows
 
     def _write(self, check: Check, work: dict[str, Path]) -> dict[str, int]:
         """Deal all rows out to the splits' files, and return how many each has got."""
         task = self.plan.task
         limit = self.plan.rows if self.split == "train" else None
-        names = {name: folder / ("all.arrow" if limit else "data.arrow") for name, folder in work.items()}
+        names = {name: folder / ("all.arrow" if limit else ROWS) for name, folder in work.items()}
         samples = {name: Sample(limit) for name in work} if limit else {}
         with ExitStack() as stack:
             writers = {name: Writer(path, task) for name, path in names.items()}
             for writer in writers.values():
                 stack.callback(writer.close)
-            rejects = work[self.split] / "rejects.jsonl"
+            rejects = work[self.split] / REJECTS
             self._deal(check, writers, samples, rejects)
         rows = {name: writer.rows for name, writer in writers.items()}
         for name, sample in samples.items():
-            rows[name] = sample.choose(names[name], work[name] / "data.arrow", task, self.rules.by_text)
+            rows[name] = sample.choose(names[name], work[name] / ROWS, task, self.rules.by_text)
             names[name].unlink()
         return rows
 
@@ -160,27 +170,27 @@ def normalise(plan: Plan, cache: Path, skip: bool, bad: BadRows, progress: Progr
     for split in sorted(plan.splits, key=lambda name: (name != "train", name)):
         names = ["train", "dev"] if split == "train" and plan.hold_out else [split]
         facts_of = _facts(plan, task, split)
-        stores = {name: Store(cache, fingerprint({**facts_of, "split": name})) for name in names}
-        facts = {name: store.read() for name, store in stores.items()}
+        artifacts = {name: Artifact("data", "", {**facts_of, "split": name}, cache) for name in names}
+        facts = {name: each.read(FACTS) for name, each in artifacts.items()}
         fresh = any(fact is None or (fact["rejected"] and not skip) for fact in facts.values())
         found: dict[str, Any] = facts[split] or {}
         if fresh:
             known = frozenset(task.labels) if task.labels else None
             by_text = len(names) == 2
             rules = Rules(plan.needs_gold(split), known, plan.task.range, plan.empty_text, by_text)
-            reading = Pass(replace(plan, task=task), split, stores, rules, skip, bad, progress)
+            reading = Pass(replace(plan, task=task), split, artifacts, rules, skip, bad, progress)
             whole = reading.run()
             found = reading.found
-            facts = {name: store.read() for name, store in stores.items()} if whole else {}
+            facts = {name: each.read(FACTS) for name, each in artifacts.items()} if whole else {}
         if split == "train":
             task = _filled(task, found)
         for name, fact in facts.items():
             if fact is not None:
-                store = stores[name]
-                done[name] = TaskData(task, name, store.path, store.fingerprint, fact["rows"], fact["rejected"])
+                folder, print_of = artifacts[name].folder, artifacts[name].fingerprint
+                done[name] = TaskData(task, name, folder / ROWS, print_of, fact["rows"], fact["rejected"])
                 if fact["rejected"]:
-                    count = f"{fact['rejected']:,}"
-                    log.warning("%s/%s: %s bad rows left out, listed in %s", task.name, name, count, store.rejects)
+                    count, listed = f"{fact['rejected']:,}", folder / REJECTS
+                    log.warning("%s/%s: %s bad rows left out, listed in %s", task.name, name, count, listed)
     return done
 
 

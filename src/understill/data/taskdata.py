@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import tempfile
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understill.data.check import id_maker, row_id, text_key
-from understill.disk import sweep
 from understill.tasks import Task
 
 __all__ = [
     "Sample",
-    "Store",
     "TaskData",
     "Writer",
     "held_out",
@@ -36,6 +30,8 @@ __all__ = [
 
 #: Changes when the form of the files or the meaning of an id changes, so that old caches are not taken for new ones.
 FORMAT = 1
+#: The files of a split's folder: its rows, what is known of them, and the bad rows that were left out.
+ROWS, FACTS, REJECTS = "data.arrow", "data.json", "rejects.jsonl"
 BATCH = 8192
 #: Batches are also cut at this many characters, far below the 2 GiB an Arrow string column can hold.
 BATCH_CHARACTERS = 1 << 26
@@ -114,75 +110,6 @@ class Writer:
         self._flush()
         self._out.close()
         self._file.close()
-
-
-@dataclass
-class Store:
-    """The folder of one split: either whole under its name, or not there."""
-
-    cache: Path
-    fingerprint: str
-    kind: str = "data"  # what the folder's name begins with
-    _work: Path | None = field(default=None, repr=False)
-
-    @property
-    def folder(self) -> Path:
-        """Where the finished split lies."""
-        return self.cache / f"{self.kind}-{self.fingerprint}"
-
-    @property
-    def path(self) -> Path:
-        """The Arrow file of the finished split."""
-        return self.folder / "data.arrow"
-
-    @property
-    def rejects(self) -> Path:
-        """The bad rows that were left out."""
-        return self.folder / "rejects.jsonl"
-
-    def read(self) -> dict[str, Any] | None:
-        """Return what is known about a finished split, or None where there is no whole one."""
-        try:
-            facts: dict[str, Any] = json.loads((self.folder / "data.json").read_text(encoding="utf-8"))
-            if self.path.stat().st_size != facts["bytes"]:
-                return None
-            with pa.memory_map(str(self.path)) as source:
-                pa.ipc.open_file(source)
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-            return None
-        return facts
-
-    def start(self) -> Path:
-        """Return a folder to write in; it becomes the split only when `finish` renames it."""
-        self.cache.mkdir(parents=True, exist_ok=True)
-        sweep(self.cache, f".{self.kind}-*")
-        self._work = Path(tempfile.mkdtemp(prefix=f".{self.kind}-{self.fingerprint}-", dir=self.cache))
-        return self._work
-
-    def finish(self, facts: dict[str, Any]) -> None:
-        """Give the written folder its name, in one step."""
-        assert self._work is not None
-        data = self._work / "data.arrow"
-        with data.open("rb+") as file:
-            os.fsync(file.fileno())
-        facts = {**facts, "bytes": data.stat().st_size, "format": FORMAT}
-        (self._work / "data.json").write_text(json.dumps(facts, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        self._work.chmod(0o755)
-        if self.folder.exists() and self.read() is None:
-            shutil.rmtree(self.folder)
-        try:
-            self._work.rename(self.folder)
-        except OSError:  # another process has just finished the same rows
-            if self.read() is None:
-                raise
-            self.drop()
-        self._work = None
-
-    def drop(self) -> None:
-        """Throw away what was started."""
-        if self._work is not None:
-            shutil.rmtree(self._work, ignore_errors=True)
-            self._work = None
 
 
 def id_keys(ids: Any) -> NDArray[np.uint64]:

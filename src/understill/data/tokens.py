@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-import logging
-import os
-import shutil
-import uuid
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from understill.artifact import Artifact
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
-from understill.disk import fingerprint as digest
-from understill.disk import publish, sweep, sync
+from understill.disk import write_json
 from understill.errors import UserError
 from understill.runtime.cutting import closing, cut
 
@@ -31,10 +25,10 @@ if TYPE_CHECKING:
 
     from understill.data.taskdata import TaskData
 
-log = logging.getLogger(__name__)
-
 #: Goes up whenever the files change their meaning, so that old caches are not read.
 FORMAT = 1
+#: The file that says what the arrays hold.
+FACTS = "tokens.json"
 #: Rows and bytes of text handed to the tokeniser at once; together they bound the memory a build takes.
 BLOCK_ROWS = 4096
 BLOCK_BYTES = 2 << 20
@@ -70,10 +64,6 @@ class Tokens:
         return replace(self, folder=Path(), fingerprint="", **parts)
 
 
-class _Broken(Exception):
-    """A cache folder that cannot be trusted."""
-
-
 def tokenise(
     data: TaskData,
     tokenizer: PreTrainedTokenizerFast,
@@ -94,25 +84,21 @@ def tokenise(
     if not 0 < max_length < 2**16:
         raise ValueError(f"max_length must lie between 1 and 65535, not {max_length}")
     backend = unbounded(tokenizer)
-    facts = _facts(data, tokenizer, backend, max_length, swapped)
-    fingerprint = digest(facts)
-    folder = cache / f"tokens-{fingerprint}"
+    artifact = Artifact("tokens", "", _facts(data, tokenizer, backend, max_length, swapped), cache)
     for _ in range(3):  # more than once only if another process takes the folder away as we open it
-        if folder.exists():
-            try:
-                tokens = _open(folder, fingerprint)
-            except _Broken as fault:
-                log.warning("the tokens in %s cannot be used (%s); they are made again", folder, fault)
-            else:
-                if progress:
-                    progress(len(tokens))
-                return tokens
+        if (tokens := _open(artifact)) is not None:
+            if progress:
+                progress(len(tokens))
+            return tokens
         try:
-            _build(folder, facts, data, backend, progress)
+            with artifact.build() as part:
+                _write(part, data, backend, artifact.facts, progress)
         except OSError as error:
             raise UserError(f"cannot write tokens to {cache}: {error.strerror or error}") from error
         progress = None  # the rows are done; opening them is not work to report twice
-    raise UserError(f"the tokens in {folder} keep changing while they are read; is another program writing there?")
+    raise UserError(
+        f"the tokens in {artifact.folder} keep changing while they are read; is another program writing there?"
+    )
 
 
 class TextEncoder:
@@ -164,62 +150,24 @@ def _facts(
     }
 
 
-def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True).encode()
-
-
 class _Column:
-    """One flat file on its way to the disk, with its checksum."""
+    """One flat file on its way to the disk."""
 
     def __init__(self, path: Path, dtype: str) -> None:
         self.dtype = np.dtype(dtype)
         self.file = path.open("wb")
-        self.checksum = 0
         self.count = 0
 
     def write(self, values: Any) -> None:
         block = np.asarray(values, dtype=self.dtype)
-        content = block.tobytes()
-        self.file.write(content)
-        self.checksum = zlib.crc32(content, self.checksum)
+        self.file.write(block.tobytes())
         self.count += block.size
-
-    def close(self) -> dict[str, Any]:
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-        size = self.count * self.dtype.itemsize
-        return {"dtype": self.dtype.str, "count": self.count, "bytes": size, "crc32": self.checksum}
-
-
-def _build(
-    folder: Path, facts: dict[str, Any], data: TaskData, backend: Tokenizer, progress: Callable[[int], None] | None
-) -> None:
-    """Write the arrays to a folder of their own and give it its name when it is whole."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    sweep(folder.parent, f"{folder.name}.*.part")
-    part = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
-    part.mkdir()
-    try:
-        files = _write(part, data, backend, facts, progress)
-        manifest: dict[str, Any] = {"fingerprint": folder.name.removeprefix("tokens-"), **facts}
-        manifest |= {"task": data.task.name, "split": data.split, "rows": files["gold"]["count"], "files": files}
-        manifest["crc32"] = zlib.crc32(_canonical(manifest))
-        with (part / "manifest.json").open("w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        sync(part)
-        if not publish(part, folder, lambda: _sound(folder)):
-            raise UserError(f"{folder} cannot be replaced; remove it by hand")
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _write(
-    part: Path, data: TaskData, backend: Tokenizer, facts: dict[str, Any], progress: Callable[[int], None] | None
-) -> dict[str, Any]:
-    """Tokenise block by block and return what the manifest says about each file."""
+    part: Path, data: TaskData, backend: Tokenizer, facts: Mapping[str, Any], progress: Callable[[int], None] | None
+) -> None:
+    """Tokenise block by block, and write down what the files hold."""
     largest = max(backend.get_vocab(with_added_tokens=True).values(), default=0)
     dtypes = {"ids": "<u2" if largest < 2**16 else "<i4", "offsets": "<i8", "second": "<u2", "gold": "<f4"}
     columns = {name: _Column(part / f"{name}.bin", dtype) for name, dtype in dtypes.items()}
@@ -238,10 +186,11 @@ def _write(
             columns["gold"].write(gold_of(block, data.task))
             if progress:
                 progress(block.num_rows)
-        return {name: column.close() for name, column in columns.items()}
     finally:
         for column in columns.values():
             column.file.close()
+    about = {"task": data.task.name, "split": data.split, "rows": columns["gold"].count, "dtypes": dtypes}
+    write_json(part / FACTS, about)
 
 
 def _blocks(data: TaskData) -> Iterator[pa.RecordBatch]:
@@ -265,44 +214,20 @@ def _blocks(data: TaskData) -> Iterator[pa.RecordBatch]:
                     yield block
 
 
-def _sound(folder: Path) -> bool:
-    """Say whether a folder holds whole arrays."""
+def _open(artifact: Artifact) -> Tokens | None:
+    """Map the arrays of a folder after checking every byte of them; None where they cannot be used."""
     try:
-        _open(folder, folder.name.removeprefix("tokens-"))
-    except _Broken:
-        return False
-    return True
+        about = artifact.read(FACTS)
+        if about is None:
+            return None
+        arrays = {name: _map(artifact.folder / f"{name}.bin", dtype) for name, dtype in about["dtypes"].items()}
+    except OSError:  # another process has just taken it away
+        return None
+    facts = artifact.facts
+    return Tokens(artifact.folder, artifact.fingerprint, **arrays, max_length=facts["max_length"], pad=facts["pad"])
 
 
-def _open(folder: Path, fingerprint: str) -> Tokens:
-    """Map the arrays of a folder after checking every byte of them."""
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        checksum = manifest.pop("crc32")
-        if checksum != zlib.crc32(_canonical(manifest)) or manifest["fingerprint"] != fingerprint:
-            raise _Broken("manifest.json was changed")
-        files, rows = manifest["files"], manifest["rows"]
-        arrays = {name: _map(folder / f"{name}.bin", files[name]) for name in ("ids", "offsets", "second", "gold")}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _Broken(f"{type(error).__name__}: {error}") from error
-    offsets = arrays["offsets"]
-    whole = len(offsets) == rows + 1 and len(arrays["second"]) == len(arrays["gold"]) == rows
-    if not whole or int(offsets[-1]) != len(arrays["ids"]):
-        raise _Broken("the files do not fit together")
-    return Tokens(folder, fingerprint, **arrays, max_length=manifest["max_length"], pad=manifest["pad"])
-
-
-def _map(path: Path, facts: dict[str, Any]) -> NDArray[Any]:
-    """Map one flat file whose size and checksum are as the manifest says."""
-    checksum = size = 0
-    with path.open("rb") as file:  # read, not mapped, so that checking leaves nothing resident
-        if os.fstat(file.fileno()).st_size != facts["bytes"]:
-            raise _Broken(f"{path.name} has the wrong size")
-        while block := file.read(1 << 20):
-            checksum = zlib.crc32(block, checksum)
-            size += len(block)
-    if checksum != facts["crc32"] or size != facts["bytes"]:
-        raise _Broken(f"{path.name} was changed")
-    if not facts["count"]:  # an empty file cannot be mapped
-        return np.empty(0, facts["dtype"])
-    return np.memmap(path, dtype=facts["dtype"], mode="r", shape=(facts["count"],))
+def _map(path: Path, dtype: str) -> NDArray[Any]:
+    if not path.stat().st_size:  # an empty file cannot be mapped
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype=dtype, mode="r")

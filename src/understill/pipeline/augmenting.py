@@ -8,14 +8,14 @@ from dataclasses import asdict, replace
 
 from joblib import cpu_count
 
+from understill.artifact import Artifact
 from understill.data.augment import VERSION, Rules, write_augmented
 from understill.data.load import LoadedTask
 from understill.data.tagging import Tagger, find_tagger
-from understill.data.taskdata import Store, TaskData
-from understill.disk import fingerprint
+from understill.data.taskdata import FACTS, ROWS, TaskData
+from understill.disk import write_json
 from understill.errors import UserError
 from understill.events import Augmenting, Watch
-from understill.pipeline.locking import alone
 from understill.recipe import Recipe
 
 log = logging.getLogger(__name__)
@@ -59,20 +59,15 @@ def _augment(recipe: Recipe, train: TaskData, rules: Rules, tagger: Tagger | Non
         "rules": asdict(rules),
         "tagger": tagger and list(tagger),
     }
-    name, print_of = train.task.name, fingerprint(facts)
-    store = Store(recipe.output.path / "artifacts", f"{name}-{print_of[:16]}", "augmented")
-    with alone(store.folder, f"the augmented rows of {name}", watch):
-        found = store.read()
-        if found is None:
-            workers = recipe.machine.threads or cpu_count()
-            path = store.start() / store.path.name
-            try:
+    name = train.task.name
+    artifact = Artifact("augmented", name, facts, recipe.output.path / "artifacts")
+    with artifact.exclusive(f"the augmented rows of {name}", watch):
+        if (known := artifact.read(FACTS)) is None:
+            with artifact.build() as part:
                 rows = write_augmented(
-                    train, path, rules, tagger.name if tagger else None, workers,
+                    train, part / ROWS, rules, tagger.name if tagger else None, recipe.machine.threads or cpu_count(),
                     lambda what, rows: watch(Augmenting(name, what, rows, train.rows)),
                 )  # fmt: skip
-                found = {**facts, "task": name, "rows": rows}
-                store.finish(found)
-            finally:
-                store.drop()
-    return TaskData(train.task, "augmented", store.path, print_of, found["rows"])
+                known = {"task": name, "rows": rows}
+                write_json(part / FACTS, known)
+    return TaskData(train.task, "augmented", artifact.folder / ROWS, artifact.fingerprint, known["rows"])

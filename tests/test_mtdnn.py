@@ -266,7 +266,11 @@ def test_a_choice_that_cannot_be_made_is_refused_before_training(
         ({"tasks": "together", "grid": {"seeds": [1, 2]}}, "grid: seeds cannot vary"),
         ({"tasks": "together", "grid": ["encoder"]}, "is no grid"),
         ({"tasks": "together", "grid": {"training": [{"lr": 1}]}}, "grid: training is a whole section"),
-        ({"tasks": "together", "training": 5, "grid": {"training": {"lr": [1]}}}, "grid: training is 5 here"),
+        ({"tasks": "together", "encoder": 5, "grid": {"encoder": {"dropout": [0.1]}}}, "grid: encoder is 5"),
+        (
+            {"tasks": "together", "training": 5, "grid": {"training": {"lr": [1]}}},
+            "training is 5, which has no keys",
+        ),
         ({"checkpoint": "there", "grid": {"encoder": ["a"]}}, "a teacher with checkpoint is not trained here"),
         ({"tasks": ["mood"], "models": "together", "teaches": []}, "it teaches nothing that the student learns"),
         ({"tasks": "together", "grid": {"encoder": {"drop": [1, 2]}}}, "drop"),

@@ -1,5 +1,6 @@
 """The recipe: a whole experiment as one frozen, checked object, read from a YAML file."""
 
-from understill.recipe.recipe import Cell, Recipe, load_recipe, make_recipe
+from understill.recipe.experiment import Cell, Recipe
+from understill.recipe.parse import load_recipe, make_recipe
 
 __all__ = ["Cell", "Recipe", "load_recipe", "make_recipe"]

@@ -67,6 +67,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def _or_auto(value: Any, check: ValidatorFunctionWrapHandler) -> Any:

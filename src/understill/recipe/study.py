@@ -1,132 +1,73 @@
-"""Studies: a recipe that stands for several runs, which differ in their seeds or in some settings."""
+"""Studies: a recipe that knows its variants, each written as what it changes of the whole recipe."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from understill.errors import listed
-
-#: The keys of a recipe that make a study of it.
-KEYS = ("seeds", "ablations", "factors")
-#: What all runs of a study share.
-COMMON = ("name", "seed", *KEYS, "output", "machine")
+from understill.errors import Problem, RecipeError
+from understill.recipe.experiment import Changes, Recipe
+from understill.recipe.paths import Leaf, differences, read, write
+from understill.recipe.sweep import KEYS, Variant
+from understill.recipe.yamlfile import Places
 
 
-class Change(NamedTuple):
-    """One value of the recipe that a variant changes, as `--set` would."""
-
-    path: tuple[str, ...]
-    value: Any
-    written: tuple[str, ...]  # where it stands in the recipe
-
-
-@dataclass(frozen=True)
-class Variant:
-    """The recipe with some changes; without any, the recipe as it is."""
-
-    name: str = ""
-    levels: Mapping[str, str] = field(default_factory=dict)  # of each factor
-    changes: tuple[Change, ...] = ()
-
-
-def variants(values: Mapping[str, Any]) -> list[Variant]:
-    """Return what a recipe's plain values stand for: every combination of its factors, or itself and its ablations.
-
-    What has not the form of a study is left out; whoever reads the values reports it.
-    """
-    factors = {
-        str(factor): {str(level): _changes(given, ("factors", str(factor), str(level))) for level, given in levels}
-        for factor, levels in ((factor, _items(given)) for factor, given in _items(values.get("factors")))
-        if levels
-    }
-    if factors:
-        return [
-            _combined(dict(zip(factors, chosen, strict=True)), factors)
-            for chosen in itertools.product(*factors.values())
-        ]
-    ablations = _items(values.get("ablations"))
-    return [
-        Variant(),
-        *(Variant(str(name), {}, _changes(given, ("ablations", str(name)))) for name, given in ablations),
-    ]
+def with_variants(recipe: Recipe, variants: list[tuple[Variant, Recipe]], places: Places) -> Recipe:
+    """Return a recipe that knows its variants, spelled out so that a copy with all defaults stands for the same."""
+    first = variants[0][1]
+    dumps = {variant.name: each.model_dump(mode="json", exclude=set(KEYS)) for variant, each in variants}
+    base = dumps[variants[0][0].name]
+    ablations = {name: differences(base, dumps[name]) for name in recipe.ablations}
+    if idle := [name for name, changes in ablations.items() if not changes]:
+        what, fix = "the recipe has these values already", "change others, or leave it out"
+        problems = [Problem(places.of(("ablations", name)), f"ablations.{name}: {what}", fix) for name in idle]
+        raise RecipeError(places.file, problems)
+    factors: dict[str, dict[str, Changes]] = {}
+    usual = variants[0][0].levels
+    for variant, _ in variants:
+        for factor, level in variant.levels.items():
+            if {**usual, factor: level} == variant.levels:
+                mine = [change for change in variant.changes if change.written[1:3] == (factor, level)]
+                factors.setdefault(factor, {})[level] = _spelled_out(mine, base, dumps[variant.name])
+    if factors and (fault := _entangled([variant for variant, _ in variants], dumps, factors)):
+        raise RecipeError(places.file, [Problem(places.of(("factors",)), f"factors: {fault[0]}", fault[1])])
+    seeds = {"seed": recipe.seeds[0]} if recipe.seeds else {}
+    whole = first.model_copy(update={"seeds": recipe.seeds, "ablations": ablations, "factors": factors, **seeds})
+    if recipe.ablations or recipe.factors:
+        whole._variants = tuple(variants)
+    return whole
 
 
-def _combined(levels: dict[str, str], factors: Mapping[str, Mapping[str, tuple[Change, ...]]]) -> Variant:
-    changes = tuple(change for factor, level in levels.items() for change in factors[factor][level])
-    return Variant("-".join(levels.values()), levels, changes)
+def _spelled_out(written: list[Leaf], base: dict[str, Any], other: dict[str, Any]) -> Changes:
+    """Return what a level changes: all that is written, so that other factors can be laid over it, and what follows."""
+    given: Changes = {}
+    for path in (change.path for change in written if len(change.path) > 1):
+        with contextlib.suppress(LookupError):  # a later factor has written over it
+            given[".".join(path)] = read(other, path)
+    rest = differences(_changed(base, given), other)
+    return {name: value for name, value in given.items() if name not in rest} | rest
 
 
-def _items(value: Any) -> list[tuple[Any, Any]]:
-    return list(value.items()) if isinstance(value, Mapping) else []
+def _changed(base: dict[str, Any], *levels: Changes) -> dict[str, Any]:
+    whole = copy.deepcopy(base)
+    for changes in levels:
+        for name, value in changes.items():
+            write(whole, tuple(name.split(".")), copy.deepcopy(value), Recipe, "write {}: …")
+    return whole
 
 
-def _changes(given: Any, written: tuple[str, ...]) -> tuple[Change, ...]:
-    return tuple(Change(path, value, (*written, *keys)) for path, keys, value in _leaves(given))
-
-
-def _leaves(given: Any) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Any]]:
-    """Yield what is changed, with the way to it and the keys as written.
-
-    A mapping is gone into, for what it changes; under a key with dots, which is what `--set` takes, it is the value.
-    """
-    for key, value in _items(given):
-        path = tuple(str(key).split("."))
-        if len(path) == 1 and isinstance(value, Mapping) and value:
-            for inner, keys, leaf in _leaves(value):
-                yield (*path, *inner), (str(key), *keys), leaf
-        else:
-            yield path, (str(key),), value
-
-
-def faults(
-    ablations: Mapping[str, Mapping[str, Any]], factors: Mapping[str, Mapping[str, Mapping[str, Any]]]
-) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a study whose parts have the right form."""
-    if ablations and factors:
-        yield "factors", "a recipe has ablations or factors → make it two recipes"
-    given = {**{f"ablations.{name}": changes for name, changes in ablations.items()}}
-    for name, changes in given.items():
-        if not changes:
-            yield name, "nothing is changed → name what is different, or leave it out"
-    for factor, levels in factors.items():
-        if len(levels) < 2:
-            yield f"factors.{factor}", "a factor has two levels or more → name another, or leave it out"
-        given |= {f"factors.{factor}.{level}": changes for level, changes in levels.items()}
-    for name, changes in given.items():
-        for path, keys, _ in _leaves(changes):
-            if path[0] in COMMON:
-                fix = f"a study may change anything but {listed(COMMON, 'and')}"
-                yield ".".join((name, *keys)), f"all runs have the same {path[0]} → {fix}"
-    names = ["-".join(chosen) for chosen in itertools.product(*factors.values())]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield "factors", f'two combinations would have the name "{name}" → rename a level'
-
-
-def differences(one: Any, other: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the changes that make one recipe's plain values another's, as a study has them."""
-    if one == other:
-        return {}
-    if one is None and isinstance(other, dict) and other:
-        one = {}  # which is what a key written below it makes of it
-    if isinstance(one, dict) and isinstance(other, dict) and _reachable(one, other):
-        pairs: Iterable[tuple[str, Any, Any]] = ((key, one.get(key, _NOTHING), other[key]) for key in other)
-    elif isinstance(one, list) and isinstance(other, list) and path and len(one) == len(other):
-        pairs = ((str(place), *both) for place, both in enumerate(zip(one, other, strict=True)))
-    elif len(path) == 1 and isinstance(other, dict):
-        # Under a key without dots a mapping would be gone into, so the names come first.
-        return {path[0]: list(other), **{f"{path[0]}.{key}": value for key, value in other.items()}}
-    else:
-        return {".".join(path): other}
-    return {name: value for key, here, there in pairs for name, value in differences(here, there, (*path, key)).items()}
-
-
-#: What stands where a key is missing; it equals no value of a recipe.
-_NOTHING = object()
-
-
-def _reachable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether one mapping becomes the other by writing keys, none of which has a dot in it."""
-    return one.keys() <= other.keys() and not any("." in key for key in other)
+def _entangled(
+    variants: list[Variant], dumps: dict[str, dict[str, Any]], factors: dict[str, dict[str, Changes]]
+) -> tuple[str, str] | None:
+    """Return what is wrong with a design in which a level is not the same whatever the others are."""
+    for one, other in itertools.combinations(dumps, 2):
+        if dumps[one] == dumps[other]:
+            return f"{one} and {other} would be the same run", "let each level change what no later factor writes over"
+    for variant in variants:
+        changes = [factors[factor][level] for factor, level in variant.levels.items()]
+        if odd := differences(_changed(dumps[variants[0].name], *changes), dumps[variant.name]):
+            what = f"what a level means for {next(iter(odd))} hangs on the other factors, as {variant.name} shows"
+            return what, "write that value out in all levels of one factor"
+    return None

@@ -3,7 +3,6 @@
 from understill.recipe.schema.distil import Anneal, Best, Distil, TargetsSpec, TaskDistil
 from understill.recipe.schema.models import Partial, Settings, SomeSection, over
 from understill.recipe.schema.network import NETWORKS, EncoderSpec, HeadSpec, HeadsSpec, SanSpec, WordsSpec
-from understill.recipe.schema.seeds import Seed, several_seeds
 from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment
 from understill.recipe.schema.teachers import TeacherSpec
 from understill.recipe.schema.texts import DataSpec, DemoData, HubSpec, TaskSpec
@@ -27,7 +26,6 @@ __all__ = [
     "Partial",
     "Sampling",
     "SanSpec",
-    "Seed",
     "Settings",
     "SomeSection",
     "StudentSpec",
@@ -39,5 +37,4 @@ __all__ = [
     "Training",
     "WordsSpec",
     "over",
-    "several_seeds",
 ]

@@ -9,8 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from understill.recipe.mistakes import shown
 from understill.recipe.schema.distil import Distil
 from understill.recipe.schema.models import Partial
-from understill.recipe.schema.seeds import Seed
-from understill.recipe.section import Names, Section, Share, faulty
+from understill.recipe.section import Names, Section, Seed, Share, faulty
 
 
 class TaskAugment(Section):

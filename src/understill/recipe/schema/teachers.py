@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from understill.recipe.schema.models import Partial
-from understill.recipe.schema.seeds import Seed, several_seeds
-from understill.recipe.section import Names, faulty
+from understill.recipe.section import Names, Seed, faulty
+from understill.recipe.sweep import several_seeds
 
 
 class TeacherSpec(Partial):

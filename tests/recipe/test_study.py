@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from understill.errors import RecipeError, UserError
 from understill.recipe import Recipe, load_recipe, make_recipe
+from understill.recipe.paths import differences
 from understill.recipe.schema import Anneal
-from understill.recipe.study import differences, variants
+from understill.recipe.sweep import variants
 
 BASE = {"data": {"demo": 40}, "tasks": ["mood", "queue"], "teachers": [{"tasks": "each"}]}
 

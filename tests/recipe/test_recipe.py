@@ -18,7 +18,7 @@ from understill.recipe.mistakes import FAMILIAR, shown
 from understill.recipe.schema import DataSpec, DemoData, EncoderSpec, HubSpec, Sampling, TaskSpec, Training
 from understill.recipe.section import Every
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 OWN = {"train": "a.csv", "text": "message", "label": "queue"}
 
@@ -330,6 +330,7 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None
         ("tasks: [a]\ndata: {demo: 50}", "data.demo.seed=1", "data.demo.rows", 50),
         ("tasks: [a]\ndata: {demo: true}", "data.demo.seed=1", "data.demo.seed", 1),
         ("tasks: [a]", "encoder=mpnet", "encoder.name", "mpnet"),
+        ("tasks: [a]\nstudent: {finetune: true}", "student.finetune.lr=0.5", "student.finetune.lr", 0.5),
         ("tasks: [a]", "training.clip=", "training.clip", None),
         ("tasks: [a]", "training.evaluate=50 steps", "training.evaluate", Every(count=50, unit="steps")),
     ],

@@ -1,0 +1,115 @@
+"""Checks of a whole recipe: what its sections, each sound by itself, get wrong together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from understill.errors import nearest
+from understill.recipe.schema import Distil, TargetsSpec, Training
+from understill.recipe.sweep import study_faults
+
+if TYPE_CHECKING:
+    from understill.recipe.experiment import Recipe
+
+Fault = tuple[str, str]  # where, and what is wrong in words
+
+
+def recipe_faults(recipe: Recipe) -> Iterator[Fault]:
+    """Yield all that is wrong with a recipe whose sections are sound."""
+    yield from _strange_tasks(recipe)
+    yield from _idle(recipe)
+    yield from _unsettled(recipe)
+    yield from study_faults(recipe.ablations, recipe.factors)
+    names = [str(teacher.name) for teacher in recipe.teachers]
+    weights = recipe.targets.weights if isinstance(recipe.targets.weights, dict) else {}
+    for name in weights:
+        if not any(re.fullmatch(rf"{re.escape(known)}(-seed\d+)?", name) for known in names):
+            yield f"targets.weights.{name}", f"there is no such teacher → {nearest(name, names)}"
+
+
+def _strange_tasks(recipe: Recipe) -> Iterator[Fault]:
+    """Yield where a task is named that the recipe does not have."""
+    named = [
+        *((f"heads.tasks.{name}", name) for name in recipe.heads.tasks),
+        *((f"student.distil.tasks.{name}", name) for name in recipe.student.distil.tasks),
+        *(
+            (f"targets.best.by.{at}", name)
+            for at, name in enumerate(recipe.targets.best.by if recipe.targets.best else ())
+        ),
+    ]
+    named += [(f"student.tasks.{at}", name) for at, name in enumerate(recipe.student.tasks)]
+    if recipe.student.augment:
+        named += [(f"student.augment.tasks.{name}", name) for name in recipe.student.augment.tasks]
+    if recipe.student.heads:
+        named += [(f"student.heads.tasks.{name}", name) for name in recipe.student.heads.tasks]
+    for number, teacher in enumerate(recipe.teachers):
+        named += [(f"teachers.{number}.tasks.{at}", name) for at, name in enumerate(teacher.tasks)]
+        named += [(f"teachers.{number}.teaches.{at}", name) for at, name in enumerate(teacher.teaches or ())]
+        if teacher.heads:
+            named += [(f"teachers.{number}.heads.tasks.{name}", name) for name in teacher.heads.tasks]
+    for place, name in named:
+        if name not in recipe.tasks:
+            yield place, f'there is no task "{name}" → {nearest(name, recipe.tasks)}'
+
+
+def _idle(recipe: Recipe) -> Iterator[Fault]:
+    """Yield what would do nothing: texts that nobody labels, teachers of nothing, settings without teachers."""
+    fix = "name teachers, or leave it out"
+    learnt = recipe.student.tasks or tuple(recipe.tasks)
+    taught = [name for name in learnt if any(teacher.teaches_task(name) for teacher in recipe.teachers)]
+    for name, spec in recipe.tasks.items():
+        if spec.unlabelled and name not in taught:
+            yield f"tasks.{name}.unlabelled", f"there is no teacher to label these texts → {fix}"
+    yield from _idle_encoders(recipe)
+    encoders = {recipe.settings(part).encoder.name for part in (*recipe.teachers, recipe.student)}
+    for number, teacher in enumerate(recipe.teachers):
+        strange = {*teacher.tasks, *(teacher.teaches or ()), *recipe.student.tasks} - set(recipe.tasks)
+        if strange or any(teacher.teaches_task(name) for name in learnt):
+            continue
+        if teacher.name not in encoders:
+            what = "it teaches nothing that the student learns, and nobody takes its encoder"
+            yield f"teachers.{number}", f"{what} → leave it out, or name tasks under teaches"
+        if teacher.finetune is not None:
+            yield f"teachers.{number}.finetune", "it teaches nothing, so nothing is fine-tuned → leave it out"
+    if not taught:
+        if recipe.student.unlabelled:
+            yield "student.unlabelled", f"there is no teacher to label texts → {fix}"
+        if recipe.student.distil != Distil():
+            yield "student.distil", f"there is no teacher to learn from → {fix}"
+        if recipe.targets != TargetsSpec():
+            yield "targets", f"there is no teacher to take them from → {fix}"
+
+
+def _idle_encoders(recipe: Recipe) -> Iterator[Fault]:
+    """Yield settings of encoders that nobody reads: each belongs to some kinds of encoder only."""
+    trained = {f"teachers.{number}": teacher for number, teacher in enumerate(recipe.teachers) if teacher.trained}
+    names = set()
+    for place, part in (*trained.items(), ("student", recipe.student)):
+        names.add(name := recipe.settings(part).encoder.name)
+        for key, words in part.encoder.idle(name) if part.encoder else ():
+            yield f"{place}.encoder.{key}", words
+    # What stands at the top is for whoever it fits.
+    found = [dict(recipe.encoder.idle(name)) for name in names]
+    for key, words in found[0].items():
+        if all(key in each for each in found):
+            yield f"encoder.{key}", words
+
+
+def _unsettled(recipe: Recipe) -> Iterator[Fault]:
+    """Yield settings that do not go together once they are laid over those at the top."""
+    # Each with the sections that are laid over the top, the last one first.
+    parts: list[tuple[Training, dict[str, Training | None]]] = []
+    trained = {f"teachers.{number}": teacher for number, teacher in enumerate(recipe.teachers) if teacher.trained}
+    for place, part in (*trained.items(), ("student", recipe.student)):
+        mine = {f"{place}.training": part.training}
+        parts.append((recipe.settings(part).training, mine))
+        if part.finetune:
+            parts.append((recipe.finetuning(part).training, {f"{place}.finetune": part.finetune, **mine}))
+    found: dict[tuple[str, str], None] = {}  # the same fault may be laid over again
+    for whole, layers in parts:
+        for key, words in whole.faults():
+            homes = (place for place, given in layers.items() if given and key in given.model_fields_set)
+            found[f"{next(homes, 'training')}.{key}", words] = None
+    yield from found

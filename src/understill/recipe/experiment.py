@@ -1,0 +1,193 @@
+"""The recipe: a whole experiment as one frozen, checked object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+
+from understill.recipe.checks import recipe_faults
+from understill.recipe.mistakes import shown
+from understill.recipe.schema import (
+    DataSpec,
+    EncoderSpec,
+    Evaluation,
+    HeadsSpec,
+    Machine,
+    Output,
+    Partial,
+    Settings,
+    StudentSpec,
+    TargetsSpec,
+    TaskSpec,
+    TeacherSpec,
+    Training,
+    over,
+)
+from understill.recipe.section import Section, Seed, as_list, faulty
+from understill.recipe.sweep import Variant, grid_teachers, several_seeds
+from understill.recipe.yamlfile import dump_yaml
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Changes = dict[str, Any]
+
+
+class Recipe(Section):
+    """The whole experiment."""
+
+    name: Name = "run"
+    seed: Seed = 0
+    seeds: tuple[Seed, ...] = ()  # of a study: everything is run with each; they go before `seed`
+    ablations: dict[Name, Changes] = Field(default_factory=dict)  # variants that are run too, and what each changes
+    factors: dict[Name, dict[Name, Changes]] = Field(default_factory=dict)  # levels, all combinations of which are run
+    data: DataSpec = DataSpec()
+    tasks: Annotated[dict[str, TaskSpec], Field(min_length=1)]
+    models: Literal["together", "each"] = "together"  # one model for all tasks, or one for each
+    encoder: EncoderSpec = EncoderSpec()
+    heads: HeadsSpec = HeadsSpec()
+    training: Training = Training()
+    teachers: tuple[TeacherSpec, ...] = ()
+    targets: TargetsSpec = TargetsSpec()
+    student: StudentSpec = StudentSpec()
+    evaluation: Evaluation = Evaluation()
+    output: Output = Output()
+    machine: Machine = Machine()
+    _folder: Path = PrivateAttr(default_factory=Path)
+    _variants: tuple[tuple[Variant, Recipe], ...] = PrivateAttr(default=())  # where it is a study
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _several(cls, value: Any, info: ValidationInfo) -> Any:
+        return several_seeds(value, info.data.get("seed", 0))
+
+    @field_validator("ablations", "factors", mode="before")
+    @classmethod
+    def _no_study(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @field_validator("factors", mode="before")
+    @classmethod
+    def _levels(cls, value: Any) -> Any:
+        """Take a level without changes, which is the recipe as it is."""
+        if not isinstance(value, dict):
+            return value
+        return {
+            factor: {level: {} if given is None else given for level, given in levels.items()}
+            if isinstance(levels, dict)
+            else levels
+            for factor, levels in value.items()
+        }
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = [value]
+        if isinstance(value, (list, tuple)):
+            for name in value:
+                if not isinstance(name, str):
+                    raise ValueError(f"{shown(name)} is no name → write [mood, queue], or a mapping: name to settings")
+                if value.count(name) > 1:
+                    raise ValueError(f'"{name}" is named twice → name each task once')
+            return {name: {} for name in value}
+        if isinstance(value, dict):
+            return {name: {} if spec is None else spec for name, spec in value.items()}
+        return value
+
+    @field_validator("tasks")
+    @classmethod
+    def _task_names(cls, value: dict[str, TaskSpec]) -> dict[str, TaskSpec]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+                raise ValueError(f'"{name}" cannot be a task name → use letters, digits, - and _')
+        return value
+
+    @field_validator("teachers", mode="before")
+    @classmethod
+    def _one_teacher(cls, value: Any) -> Any:
+        if value is not None and not isinstance(value, (list, tuple, dict)):
+            raise ValueError(f"{shown(value)} is no list of teachers → write, for instance, [{{tasks: each}}]")
+        return [each for teacher in as_list(value) or () for each in grid_teachers(teacher, Partial)]
+
+    @field_validator("teachers")
+    @classmethod
+    def _teacher_names(cls, value: tuple[TeacherSpec, ...]) -> tuple[TeacherSpec, ...]:
+        """Give every teacher a name of its own."""
+        taken = [teacher.name for teacher in value if teacher.name]
+        for name in taken:
+            if taken.count(name) > 1 or name in ("student", "baseline", "finetuned", "majority", "teachers"):
+                raise ValueError(f'a teacher cannot have the name "{name}", which is taken → choose another')
+        usual = (name for name in ("teacher", *(f"teacher{number}" for number in range(2, 1000))) if name not in taken)
+        return tuple(teacher if teacher.name else teacher.model_copy(update={"name": next(usual)}) for teacher in value)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Recipe:
+        if faults := list(recipe_faults(self)):
+            raise faulty(*faults)
+        return self
+
+    def settings(self, part: Partial) -> Settings:
+        """Return what a teacher or the student is trained with."""
+        return Settings.model_construct(
+            encoder=over(self.encoder, part.encoder),
+            heads=over(self.heads, part.heads),
+            training=over(self.training, part.training),
+        )
+
+    def finetuning(self, part: Partial) -> Settings:
+        """Return what a teacher or the student is fine-tuned with on each task alone."""
+        settings = self.settings(part)
+        return settings.model_copy(update={"training": over(settings.training, part.finetune)})
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The runs that it stands for, each with a plain recipe: every variant with every seed."""
+        return tuple(
+            Cell(variant.name, variant.levels, seed, recipe._plain(seed))
+            for variant, recipe in self._variants or ((Variant(), self),)
+            for seed in self.seeds or (self.seed,)
+        )
+
+    def _plain(self, seed: int) -> Recipe:
+        """Return the recipe of one run."""
+        plain = self.model_copy(update={"seed": seed, "seeds": (), "ablations": {}, "factors": {}})
+        plain._variants = ()
+        return plain
+
+    @property
+    def together(self) -> bool:
+        """Whether the student is one model for all tasks."""
+        return (self.student.models or self.models) == "together"
+
+    def find(self, path: str) -> Path:
+        """Return a path of the recipe as seen from the working folder or, failing that, from the recipe's folder."""
+        here = Path(path).expanduser()
+        there = self._folder / here
+        return there if not here.exists() and there.exists() else here
+
+    def roots(self) -> tuple[Path, ...]:
+        """Return the folders that relative paths are looked up in, in this order."""
+        return (Path(), self._folder)
+
+    def to_yaml(self) -> str:
+        """Return the whole recipe, defaults included."""
+        return dump_yaml(self.model_dump(mode="json"))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study; a plain recipe is a study of one."""
+
+    variant: str  # its name; empty for the recipe as it is
+    levels: Mapping[str, str]  # of each factor
+    seed: int
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        """What it is called within its study."""
+        return "-".join(part for part in (self.variant, f"seed{self.seed}") if part)

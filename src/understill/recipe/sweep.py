@@ -1,0 +1,163 @@
+"""Sweeps: what one recipe stands for: teachers of a grid, variants of a study, and seeds."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from understill.errors import listed
+from understill.recipe.mistakes import shown
+from understill.recipe.paths import KeyPath, Leaf, items, leaves, write
+from understill.recipe.section import as_list
+
+#: The keys of a recipe that make a study of it.
+KEYS = ("seeds", "ablations", "factors")
+#: What all runs of a study share.
+COMMON = ("name", "seed", *KEYS, "output", "machine")
+#: What teachers of one grid may differ in.
+SECTIONS = ("encoder", "heads", "training", "finetune")
+
+
+# Seeds ---------------------------------------------------------------------------------------------------------------
+
+
+def several_seeds(value: Any, first: int = 0) -> Any:
+    """Take a number of seeds, or a list of them."""
+    if isinstance(value, int):
+        if isinstance(value, bool) or not 1 <= value <= 100:
+            raise ValueError(f"{shown(value)} is no number of seeds → write 3, or list them: [0, 1, 2]")
+        return tuple(range(first, first + value))
+    seeds = as_list(value) or ()
+    # However they are written: 1.0 and "1" are read as 1.
+    if isinstance(seeds, (list, tuple)) and len({str(seed).removesuffix(".0") for seed in seeds}) < len(seeds):
+        raise ValueError("a seed is listed twice → list each once")
+    return seeds
+
+
+# Grids of teachers ---------------------------------------------------------------------------------------------------
+
+
+def grid_teachers(teacher: Any, root: type[BaseModel]) -> list[Any]:
+    """Return the teachers that one stands for: those of its grid, each named after its values, or itself.
+
+    `root` is the schema of what may vary.
+    """
+    if not isinstance(teacher, dict) or not teacher.get("grid"):
+        return [teacher]
+    axes = dict(_axes(teacher))
+    made = []
+    for chosen in itertools.product(*axes.values()):
+        one = copy.deepcopy({key: value for key, value in teacher.items() if key != "grid"})
+        for path, value in zip(axes, chosen, strict=True):
+            try:
+                write(one, path, value, root, "write a mapping")
+            except ValueError as error:
+                raise ValueError(f"grid: {error}") from None
+        words = [re.sub(r"[^A-Za-z0-9._]+", "_", str(value).rstrip("/").rpartition("/")[2]) for value in chosen]
+        made.append({**one, "name": "-".join([str(one.get("name") or "teacher"), *words])})
+    return made
+
+
+def origins(teachers: Any, root: type[BaseModel]) -> list[int]:
+    """Return, for each of the teachers that a list stands for, its place in the list as it is written."""
+    places = []
+    for place, teacher in enumerate(as_list(teachers) or ()):
+        try:
+            places += [place] * len(grid_teachers(teacher, root))
+        except ValueError:
+            places.append(place)
+    return places
+
+
+def _axes(teacher: dict[str, Any]) -> Iterator[tuple[KeyPath, list[Any]]]:
+    """Yield what varies, with the values it takes."""
+    grid = teacher["grid"]
+    if not isinstance(grid, dict):
+        raise ValueError(f"grid: {shown(grid)} is no grid → write, for instance, {{encoder: {{dropout: [0.1, 0.2]}}}}")
+    for outside in ("checkpoint", "predictions"):
+        if outside in teacher:
+            raise ValueError(f"grid: a teacher with {outside} is not trained here, so nothing can vary → leave it out")
+    for path, values, _ in leaves(grid):
+        name = ".".join(path)
+        if path[0] not in SECTIONS:
+            raise ValueError(f"grid: {name} cannot vary → vary {listed(SECTIONS, 'or')}")
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"grid: {name} is {shown(values)} → list its values, as in [0.1, 0.2]")
+        if path == ("encoder",):
+            path = ("encoder", "name")
+        elif len(path) == 1:
+            raise ValueError(f"grid: {name} is a whole section → vary its keys, as in {name}: {{lr: [1e-4, 3e-4]}}")
+        yield path, values
+
+
+# Variants of a study -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The recipe with some changes, as `--set` would make them; without any, the recipe as it is."""
+
+    name: str = ""
+    levels: Mapping[str, str] = field(default_factory=dict)  # of each factor
+    changes: tuple[Leaf, ...] = ()  # each with where it stands in the recipe
+
+
+def variants(values: Mapping[str, Any]) -> list[Variant]:
+    """Return what a recipe's plain values stand for: every combination of its factors, or itself and its ablations.
+
+    What has not the form of a study is left out; whoever reads the values reports it.
+    """
+    factors = {
+        str(factor): {str(level): _changes(given, ("factors", str(factor), str(level))) for level, given in levels}
+        for factor, levels in ((factor, items(given)) for factor, given in items(values.get("factors")))
+        if levels
+    }
+    if factors:
+        return [
+            _combined(dict(zip(factors, chosen, strict=True)), factors)
+            for chosen in itertools.product(*factors.values())
+        ]
+    ablations = items(values.get("ablations"))
+    return [
+        Variant(),
+        *(Variant(str(name), {}, _changes(given, ("ablations", str(name)))) for name, given in ablations),
+    ]
+
+
+def _combined(levels: dict[str, str], factors: Mapping[str, Mapping[str, tuple[Leaf, ...]]]) -> Variant:
+    changes = tuple(change for factor, level in levels.items() for change in factors[factor][level])
+    return Variant("-".join(levels.values()), levels, changes)
+
+
+def _changes(given: Any, above: KeyPath) -> tuple[Leaf, ...]:
+    return tuple(leaf._replace(written=(*above, *leaf.written)) for leaf in leaves(given))
+
+
+def study_faults(
+    ablations: Mapping[str, Mapping[str, Any]], factors: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a study whose parts have the right form."""
+    if ablations and factors:
+        yield "factors", "a recipe has ablations or factors → make it two recipes"
+    given = {**{f"ablations.{name}": changes for name, changes in ablations.items()}}
+    for name, changes in given.items():
+        if not changes:
+            yield name, "nothing is changed → name what is different, or leave it out"
+    for factor, levels in factors.items():
+        if len(levels) < 2:
+            yield f"factors.{factor}", "a factor has two levels or more → name another, or leave it out"
+        given |= {f"factors.{factor}.{level}": changes for level, changes in levels.items()}
+    for name, changes in given.items():
+        for path, _, written in leaves(changes):
+            if path[0] in COMMON:
+                fix = f"a study may change anything but {listed(COMMON, 'and')}"
+                yield ".".join((name, *written)), f"all runs have the same {path[0]} → {fix}"
+    names = ["-".join(chosen) for chosen in itertools.product(*factors.values())]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield "factors", f'two combinations would have the name "{name}" → rename a level'

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -133,3 +135,9 @@ def test_tasks_are_written_and_read_as_before_there_was_ranking() -> None:
     task = Task.from_dict(values)
     assert task == Task("mood", "classification", ("message",), "label", ("calm", "upset"))
     assert task.to_dict() == values  # fingerprints are made of it
+
+
+def test_kinds_are_light_until_they_compute() -> None:
+    program = "import sys, understill.tasks; print(sorted({'numpy', 'torch', 'pyarrow'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

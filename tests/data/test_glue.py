@@ -16,7 +16,7 @@ from understill.data.groups import count_queries, groups_of
 from understill.data.load import LoadedTask, load_tasks
 from understill.errors import DataError, UserError
 from understill.recipe import make_recipe
-from understill.tasks import GLUE, as_ranking
+from understill.tasks import GLUE, RANKING
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "glue"
 
@@ -293,10 +293,10 @@ def test_label_ids_mean_the_same_in_a_ranking(tmp_path: Path) -> None:
 
 
 def test_only_pairs_with_two_labels_can_be_a_ranking(tmp_path: Path) -> None:
-    can = {name for name, entry in GLUE.items() if as_ranking(entry.task)}
+    can = {name for name, entry in GLUE.items() if RANKING.recast(entry.task)}
     assert can == {"mrpc", "qqp", "qnli", "rte", "wnli"}
     for name in can:
-        task = as_ranking(GLUE[name].task)
+        task = RANKING.recast(GLUE[name].task)
         assert task is not None and task.labels[1] in ("entailment", "paraphrase") and not task.symmetric
         assert set(task.labels) == set(GLUE[name].task.labels)
     for name in GLUE.keys() - can - {"ax"}:

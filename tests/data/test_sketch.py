@@ -16,6 +16,7 @@ from understill.data.sketch import sketch_recipe
 from understill.errors import UserError
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.recipe.yamlfile import read_yaml_value
+from understill.tasks import REGRESSION
 
 QUEUES = ("billing", "returns", "login")
 
@@ -33,28 +34,28 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_columns_are_told_apart(files: Path) -> None:
     sketch = inspect_file(Path("tickets.csv"))
-    assert [(column.name, column.kind) for column in sketch.columns] == [
+    assert [(column.name, column.role) for column in sketch.columns] == [
         ("ticket_id", "id"),
         ("message", "text"),
         ("queue", "label"),
     ]
     assert sketch.rows == 40
     assert sketch.columns[2].distinct == 3
-    assert [column.kind for column in inspect_file(Path("pairs.jsonl")).columns] == ["text", "text", "score"]
+    assert [column.role for column in inspect_file(Path("pairs.jsonl")).columns] == ["text", "text", "score"]
 
 
 def test_text_without_spaces_is_text(tmp_path: Path) -> None:
     rows = [f"注文番号{i}の荷物がまだ届いていません,{('請求', '返品')[i % 2]}" for i in range(30)]
     (tmp_path / "a.csv").write_text("\n".join(["本文,種類", *rows]), encoding="utf-8")
-    assert [column.kind for column in inspect_file(tmp_path / "a.csv").columns] == ["text", "label"]
+    assert [column.role for column in inspect_file(tmp_path / "a.csv").columns] == ["text", "label"]
 
 
 def test_train_and_dev_are_paired_and_kinds_guessed(files: Path) -> None:
     paths = [Path(name) for name in ("tickets.csv", "tickets_dev.csv", "pairs.jsonl")]
     (tickets, pairs), left_out = guess_tasks(paths)
     assert tickets.files == {"train": [paths[0]], "dev": [paths[1]]}
-    assert (tickets.text, tickets.label.name, tickets.kind) == (("message",), "queue", "classification")
-    assert (pairs.text, pairs.label.name, pairs.kind) == (("question", "candidate"), "similarity", "regression")
+    assert (tickets.text, tickets.label.name, tickets.kind.name) == (("message",), "queue", "classification")
+    assert (pairs.text, pairs.label.name, pairs.kind.name) == (("question", "candidate"), "similarity", "regression")
     assert left_out == []
 
 
@@ -64,7 +65,7 @@ def test_the_sketched_recipe_loads_and_its_data_too(files: Path) -> None:
     loaded = load_tasks(load_recipe(Path("recipe.yaml")), files / "cache")
     assert loaded["tickets"].task.labels == ("billing", "login", "returns")
     assert loaded["tickets"].splits["dev"].rows == 40
-    assert loaded["pairs"].task.kind == "regression"
+    assert loaded["pairs"].task.kind is REGRESSION
     assert "# 3 seen: billing, login, returns" in text
     assert "this share of train is held out" in text
 

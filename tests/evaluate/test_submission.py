@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from understill.errors import UserError
 from understill.evaluate.submission import SHEETS, as_answers, as_text, check_text, in_words, packed
 from understill.runtime.answers import Predictions
-from understill.tasks import GLUE, Task, as_ranking
+from understill.tasks import GLUE, RANKING, Task
 
 
 def test_the_files_have_the_names_and_the_rows_that_the_benchmark_wants() -> None:
@@ -62,7 +62,7 @@ def test_scores_stay_within_0_and_5_with_three_decimals(scores: list[float]) -> 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), min_size=1))
 def test_the_best_candidate_of_each_query_is_right_and_the_others_are_wrong(rows: list[tuple[int, int]]) -> None:
-    task = as_ranking(GLUE["qnli"].task)
+    task = RANKING.recast(GLUE["qnli"].task)
     assert task is not None
     groups = np.unique([group for group, _ in rows], return_inverse=True)[1]
     scores = np.array([[score] for _, score in rows], np.float32)

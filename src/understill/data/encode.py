@@ -65,11 +65,18 @@ def unmasked(texts: list[Any], token: str) -> list[Any]:
 
 
 def gold_of(block: pa.RecordBatch, task: Task) -> NDArray[np.float32]:
-    """Return the index of the label by its name, or the score as it is; NaN where there is none."""
+    """Return the index of the label by its name, or the score as it is; NaN where there is none.
+
+    It is [rows], or [rows, numbers] where the gold of a row is several.
+    """
+    numbers = task.kind.gold_numbers(task)
     if "label" not in block.schema.names:
-        return np.full(block.num_rows, np.nan, np.float32)
+        return np.full(block.num_rows if numbers == 1 else (block.num_rows, numbers), np.nan, np.float32)
     label = block.column("label")
-    if task.kind != "regression" and not pa.types.is_null(label.type):
+    if numbers > 1:
+        rows = [[np.nan] * numbers if row is None else row for row in label.to_pylist()]
+        return np.asarray(rows, np.float32).reshape(-1, numbers)
+    if task.kind.named and not pa.types.is_null(label.type):
         known = pc.index_in(label, value_set=pa.array(task.labels, label.type))
         strange = pc.unique(label.filter(pc.and_(pc.is_null(known), pc.is_valid(label)))).to_pylist()
         if strange:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from understill.data.check import Fault, as_label, as_score
 from understill.data.read import BadFile, File, Row, columns_of, data_file, read_rows, read_unquoted
 from understill.data.source import Part, Source, digest_file, without_gold
 from understill.errors import UserError, listed
 from understill.tasks import GLUE, Task
+from understill.tasks.cells import Fault, as_label, as_score
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def _rows(file: File, task: Task) -> Iterator[Row]:
 def _gold(value: Any, task: Task) -> Any:
     """Turn ids into label names; -1 stands for none."""
     try:
-        if task.kind == "regression":
+        if not task.kind.named:
             return None if as_score(value) == -1 else value
         label = as_label(value)
     except Fault:

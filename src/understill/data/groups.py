@@ -22,7 +22,7 @@ def groups_of(data: TaskData) -> Ints:
 
 def grouping(data: TaskData) -> Ints | None:
     """Number the groups of a split; None where the task is no ranking, and every row stands alone."""
-    return groups_of(data) if data.task.kind == "ranking" else None
+    return groups_of(data) if data.task.kind.grouped else None
 
 
 def contested(groups: Ints, gold: NDArray[np.floating]) -> NDArray[np.bool_]:

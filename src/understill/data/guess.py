@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from understill.data.check import Fault, as_score, decimal_sign, plain, pointed, wrong_and_right
 from understill.data.delimited import OWN
 from understill.data.read import File, OtherEncoding, columns_of, data_file, read_rows, settled
 from understill.errors import UserError
+from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Kind
+from understill.tasks.cells import Fault, as_score, decimal_sign, plain, pointed
+from understill.tasks.ranking import wrong_and_right
 
-ColumnKind = Literal["text", "label", "score", "id", "other"]
+ColumnRole = Literal["text", "label", "score", "id", "other"]
 
 #: Rows that are looked at.
 SAMPLED = 2000
@@ -30,7 +32,7 @@ class ColumnSketch:
     """One column, as far as the first rows tell; values are taken without blanks at their ends."""
 
     name: str
-    kind: ColumnKind
+    role: ColumnRole
     distinct: int
     examples: tuple[str, ...]
     length: float  # mean number of characters
@@ -57,9 +59,9 @@ class FileSketch:
         """The names of its columns."""
         return [column.name for column in self.columns]
 
-    def of_kind(self, *kinds: ColumnKind) -> list[ColumnSketch]:
-        """Return the columns that look like one of these kinds."""
-        return [column for column in self.columns if column.kind in kinds]
+    def with_role(self, *roles: ColumnRole) -> list[ColumnSketch]:
+        """Return the columns that look as if they had one of these roles."""
+        return [column for column in self.columns if column.role in roles]
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class TaskGuess:
     sketch: FileSketch  # of the first training file
     text: tuple[str, ...]
     label: ColumnSketch
-    kind: str  # of the task
+    kind: Kind
     doubts: tuple[str, ...] = ()
     encoding: str | None = None
     separator: str | None = None  # where it is not the usual one
@@ -112,11 +114,11 @@ def _column(name: str, values: Sequence[str | None]) -> ColumnSketch:
     distinct = list(dict.fromkeys(cells))
     length = sum(map(len, cells)) / max(len(cells), 1)
     decimal = decimal_sign(distinct)
-    kind = _kind(name, cells, len(distinct), length, decimal)
-    return ColumnSketch(name, kind, len(distinct), tuple(distinct[:50]), length, decimal)
+    role = _role(name, cells, len(distinct), length, decimal)
+    return ColumnSketch(name, role, len(distinct), tuple(distinct[:50]), length, decimal)
 
 
-def _kind(name: str, values: Sequence[str], distinct: int, length: float, decimal: str) -> ColumnKind:
+def _role(name: str, values: Sequence[str], distinct: int, length: float, decimal: str) -> ColumnRole:
     """Guess what a column is for; its name decides only where the values leave it open."""
     count = len(values)
     if not count:
@@ -169,25 +171,25 @@ class _Group:
     @property
     def texts(self) -> list[ColumnSketch]:
         """The columns to be read: one, or two of a pair."""
-        texts = self.sketch.of_kind("text")
+        texts = self.sketch.with_role("text")
         return texts if len(texts) <= 2 else [max(texts, key=lambda column: column.length)]
 
     @property
     def golds(self) -> list[ColumnSketch]:
         """The columns to be learnt, the likeliest first; a column with one value teaches nothing."""
-        golds = [column for column in self.sketch.of_kind("label", "score") if column.distinct > 1]
+        golds = [column for column in self.sketch.with_role("label", "score") if column.distinct > 1]
         if not golds:
             return []
         best = max(golds, key=lambda each: (bool(LABEL_NAME.search(each.name)), bool(SCORE_NAME.search(each.name))))
         # Further numbers are more often amounts or dates than scores, unless they are called so.
-        others = [column for column in golds if column.kind == "label" or SCORE_NAME.search(column.name)]
+        others = [column for column in golds if column.role == "label" or SCORE_NAME.search(column.name)]
         return [best, *(column for column in others if column is not best)]
 
     def missing(self) -> str:
         """Say what keeps these files from being a task; nothing where they are one."""
         if self.texts and self.golds:
             return ""
-        shown = ", ".join(f"{column.name} ({column.kind})" for column in self.sketch.columns)
+        shown = ", ".join(f"{column.name} ({column.role})" for column in self.sketch.columns)
         what = "a label or a score" if self.texts else "text"
         return f"{self.sketch.path}: no column looks like {what}; columns: {shown}"
 
@@ -266,21 +268,21 @@ def _guess(group: _Group, taken: Sequence[str]) -> list[TaskGuess]:
         files, unused = _files(group, [*columns, gold.name])
         kind, why = _task_kind(sketch, texts, gold)
         notes = [*group.doubts, *why, *unused]
-        if len(sketch.of_kind("text")) > 2:
+        if len(sketch.with_role("text")) > 2:
             notes.append("several columns look like text; the longest was taken")
         if gold is not golds[0]:
-            what = f"a further column of {sketch.path.name} looks like {gold.kind}s"
+            what = f"a further column of {sketch.path.name} looks like {gold.role}s"
             notes.append(f"{what}, so it is a task too; delete this task if it is not wanted")
         guesses.append(TaskGuess(name, files, sketch, columns, gold, kind, tuple(notes), encoding, separator))
     return guesses
 
 
-def _task_kind(sketch: FileSketch, texts: Sequence[ColumnSketch], gold: ColumnSketch) -> tuple[str, list[str]]:
+def _task_kind(sketch: FileSketch, texts: Sequence[ColumnSketch], gold: ColumnSketch) -> tuple[Kind, list[str]]:
     """Guess the kind of a task, with what should be looked over about it."""
     if len(texts) == 2 and 2 * texts[0].distinct <= sketch.rows and wrong_and_right(gold.examples) is not None:
-        return "ranking", ["the same first text comes with several second ones, wrong and right, so these are ranked"]
+        return RANKING, ["the same first text comes with several second ones, wrong and right, so these are ranked"]
     pair = "two columns look like text, so the task is about pairs; keep one if the other is something else"
-    return "regression" if gold.kind == "score" else "classification", [pair] if len(texts) == 2 else []
+    return REGRESSION if gold.role == "score" else CLASSIFICATION, [pair] if len(texts) == 2 else []
 
 
 def _files(group: _Group, columns: Sequence[str]) -> tuple[dict[str, list[Path]], list[str]]:

@@ -21,7 +21,8 @@ from understill.data.taskdata import TaskData
 from understill.errors import Problem, UserError, listed, nearest
 from understill.recipe import Recipe
 from understill.recipe.schema import TaskSpec
-from understill.tasks import GLUE, KINDS, Task, as_ranking
+from understill.tasks import GLUE, KINDS, Kind, Task
+from understill.tasks.metric import may_score, metric_names
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def read_tasks(
 
 def _check_labels(train: TaskData) -> None:
     """Warn about labels of which holding out has left no row in train."""
-    if train.task.kind == "classification":
+    if train.task.kind.has_classes:
         there = set(pc.unique(train.table().column("label")).to_pylist())
         if missing := [label for label in train.task.labels if label not in there]:
             named = [*missing[:5], *([f"{len(missing) - 5} more"] if len(missing) > 5 else [])]
@@ -90,7 +91,7 @@ def _across(tasks: dict[str, dict[str, TaskData]]) -> dict[str, dict[tuple[str, 
 def _check_queries(splits: dict[str, TaskData]) -> None:
     """Say how many queries of a ranking task teach something or can be scored; there must be some."""
     for name, data in splits.items():
-        if data.task.kind != "ranking" or not name.startswith(("train", "dev", "unlabelled")):
+        if not data.task.kind.grouped or not name.startswith(("train", "dev", "unlabelled")):
             continue
         need = "two candidates or more" if name == "unlabelled" else "both a right and a wrong candidate"
         use, remark = ("score", "are not scored") if name.startswith("dev") else ("learn", "teach nothing")
@@ -157,7 +158,7 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
     """Plan a task of the user's own files or of a hub dataset."""
     task = Task(
         name=name,
-        kind=KINDS[spec.kind or "classification"],
+        kind=spec.task_kind,
         text=spec.text,
         label=spec.label,
         labels=spec.labels,
@@ -244,7 +245,7 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
     in_glue = recipe.data.glue is not None and name in GLUE
     known = (recipe.data.demo is not None and name in demos) or in_glue
     fixed = ["dev", "test", "text", "label", "group", "labels", "range", "decimal"]
-    if not (in_glue and spec.kind == "ranking"):
+    if not (in_glue and spec.kind and any(KINDS[spec.kind].recast(entry.task) for entry in GLUE.values())):
         fixed.append("kind")
     given = [key for key in fixed if getattr(spec, key)]
     if given and known:
@@ -281,7 +282,7 @@ def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> Plan:
     if task.head != name and spec.unlabelled:
         fix = f"give these texts to {task.head}"
         raise BadFile(f"tasks.{name}.unlabelled", f"{name} is only scored, never trained on", fix)
-    task = _changed(_ranked(task) if spec.kind == "ranking" else task, spec)
+    task = _changed(_recast(task, KINDS[spec.kind]) if spec.kind else task, spec)
     splits = glue.find(folder, name)
     for split in GLUE[name].counts:
         if split in ("train", "dev") and split not in splits:
@@ -292,27 +293,31 @@ def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> Plan:
     return Plan(task, splits, rows=spec.rows, empty_text=True)
 
 
-def _ranked(task: Task) -> Task:
-    """Return a task of GLUE as a ranking task."""
-    ranked = as_ranking(task)
-    if ranked is None:
-        can = [name for name, entry in GLUE.items() if as_ranking(entry.task)]
-        what = f"{task.name} cannot be made a ranking task, which needs pairs of texts that are right or wrong"
+def _recast(task: Task, kind: Kind) -> Task:
+    """Return a task of GLUE as one of another kind."""
+    task_so = kind.recast(task)
+    if task_so is None:
+        can = [name for name, entry in GLUE.items() if kind.recast(entry.task)]
+        what = f"{task.name} cannot be made a {kind} task{kind.recast_needs}"
         raise BadFile(f"tasks.{task.name}.kind", what, f"leave it out; {listed(can, 'and')} can")
-    return ranked
+    return task_so
 
 
 def _changed(task: Task, spec: TaskSpec) -> Task:
     """Return a known task with what the recipe changes about it."""
     for metric in spec.metrics:
-        if metric not in task.kind.metrics:
-            fix = nearest(metric, task.kind.metrics)
+        if not may_score(metric, task.kind):
+            fix = nearest(metric, metric_names(task.kind))
             raise BadFile(f"tasks.{task.name}.metrics", f'"{metric}" is no metric for {task.kind}', fix)
     symmetric = task.symmetric if spec.symmetric is None else spec.symmetric
-    if symmetric and (not task.pair or task.kind == "ranking"):
-        what = "only a task with two texts can be symmetric" if not task.pair else "a ranking task cannot be symmetric"
-        raise BadFile(f"tasks.{task.name}.symmetric", what, "leave it out")
-    if spec.candidates and task.kind != "ranking":
+    if symmetric and (not task.pair or task.kind.grouped):
+        what = (
+            "only a task with two texts can be symmetric"
+            if not task.pair
+            else f"a {task.kind} task cannot be symmetric"
+        )
+        raise BadFile(f"tasks.{task.name}.symmetric", f"{what} be symmetric", "leave it out")
+    if spec.candidates and not task.kind.grouped:
         raise BadFile(f"tasks.{task.name}.candidates", f"{task.name} is no ranking task", "leave it out")
     return replace(task, metrics=spec.metrics or task.metrics, symmetric=symmetric)
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from understill.artifact import Artifact
-from understill.data.check import BadRows, Check, Fault, Rules, label_names
+from understill.data.check import BadRows, Check, Rules
 from understill.data.read import BadFile, Row, readable
 from understill.data.source import Source
 from understill.data.taskdata import FACTS, FORMAT, REJECTS, ROWS, Sample, TaskData, Writer, held_out
 from understill.disk import write_json
 from understill.errors import Problem
-from understill.tasks import Task
+from understill.tasks import KINDS, Task
+from understill.tasks.cells import Fault
 
 log = logging.getLogger(__name__)
 Progress = Callable[[str, int], None]
@@ -81,7 +82,7 @@ class Pass:
             except Fault as fault:
                 self.bad.files.append(Problem(f"tasks.{self.plan.task.name}", fault.what, fault.fix))
         elif len(self.bad.files) == files:  # enough to check the other splits against; a file short, it is not
-            self.found = {"labels": sorted(check.labels)}
+            self.found = check.reader.seen()
         if self.bad.total + len(self.bad.files) > trouble:
             raise _Unusable
         return rows
@@ -150,12 +151,8 @@ class Pass:
         self.found = {"labels": list(task.labels), "range": list(task.range) if task.range else None}
         if self.split != "train":
             return
-        if task.kind != "regression" and not task.labels:
-            self.found["labels"] = list(label_names(check, check.gold))
-        if task.kind == "regression" and not task.range:
-            if check.low == check.high:
-                raise Fault(f"every row has the score {check.low:g}; there is nothing to learn", "name another column")
-            self.found["range"] = [check.low, check.high]
+        if not task.kind.settled(task):
+            self.found |= check.reader.facts(check.gold)
         held = f"holding out {self.plan.hold_out:g} of {total:,} rows leaves" if self.plan.hold_out else ""
         if "dev" in rows and not rows["dev"]:
             larger = 0.5 if (self.plan.hold_out or 0) >= 0.3 else 0.3
@@ -209,6 +206,7 @@ def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
         "format": FORMAT,
         "task": task.name,
         "kind": task.kind.name,
+        **KINDS.facts(task.kind.name),
         "text": list(task.text),
         "label": task.label,
         "labels": list(task.labels),
@@ -220,5 +218,5 @@ def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
         "needs_gold": plan.needs_gold(split),
         "empty_text": plan.empty_text,
         # Which rows make a query, and which are held out, sampled and dealt into folds together.
-        **({"group": task.group, "together": task.text[0]} if task.kind == "ranking" else {}),
+        **({"group": task.group, "together": task.text[0]} if task.kind.grouped else {}),
     }

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from understill.data.check import as_score, pointed
 from understill.data.guess import TaskGuess, guess_tasks
+from understill.tasks.cells import as_score, pointed
 
 #: Where comments begin.
 MARGIN = 34
@@ -76,8 +76,8 @@ def _task_lines(guess: TaskGuess, columns: bool) -> list[str]:
     lines += _column_lines(guess) if columns else []
     lines.append(_line(f"  text: {_list([_yaml(name) for name in guess.text])}", _why_text(guess)))
     lines.append(_line(f"  label: {_yaml(guess.label.name)}", _why_label(guess)))
-    lines.append(_line(f"  kind: {guess.kind}", _why_kind(guess)))
-    if guess.kind == "regression" and guess.label.decimal == ",":
+    lines.append(_line(f"  kind: {guess.kind}", guess.kind.why))
+    if "decimal" in guess.kind.settings and guess.label.decimal == ",":
         shown = next(value for value in guess.label.examples if "," in value)
         lines.append(_line('  decimal: ","', f"scores such as {_printable(shown, 20)}, and none with a point"))
     return lines
@@ -89,7 +89,7 @@ def _column_lines(guess: TaskGuess) -> list[str]:
     lines = [f"  # columns of {file}, from its first {guess.sketch.rows:,} rows:"]
     for column in guess.sketch.columns:
         example = _printable(column.examples[0], 50) if column.examples else ""
-        seen = f"{column.kind}, {column.distinct:,} different"
+        seen = f"{column.role}, {column.distinct:,} different"
         lines.append(f'  #   {_printable(column.name, 40)}: {seen}, such as "{example}"')
     return lines
 
@@ -122,20 +122,12 @@ def _why_text(guess: TaskGuess) -> str:
 
 
 def _why_label(guess: TaskGuess) -> str:
-    if guess.kind == "regression":
+    if not guess.kind.named:
         scores = [as_score(pointed(value, guess.label.decimal)) or 0.0 for value in guess.label.examples]
         return f"numbers, such as {min(scores):g} and {max(scores):g}"
     shown = ", ".join(_printable(label, 30) for label in sorted(guess.label.examples)[:8])
     more = ", …" if guess.label.distinct > 8 else ""
     return f"{guess.label.distinct} seen: {shown}{more}"
-
-
-def _why_kind(guess: TaskGuess) -> str:
-    if guess.kind == "ranking":
-        return "or classification, if each pair is judged by itself"
-    if guess.kind == "regression":
-        return "its numbers look like scores; or classification, if the column holds labels"
-    return "few different values; or regression, if the column holds scores"
 
 
 # YAML -----------------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from understill.data.check import Fault, decimal_sign, pointed
 from understill.data.read import BadFile, File, Row, batch_rows, read_rows
 from understill.disk import file_digest
 from understill.tasks import Task
+from understill.tasks.cells import Fault, decimal_sign, pointed
 
 #: Rows whose scores are looked at to tell their decimal sign.
 LOOKED_AT = 1000
@@ -43,7 +43,7 @@ def from_files(files: Sequence[File], task: Task, gold_optional: bool, decimal: 
     def parts() -> Iterator[Part]:
         for file in files:
             rows = read_rows(file, columns, optional)
-            yield file.place, _with_points(rows, decimal) if task.kind == "regression" else rows
+            yield file.place, _with_points(rows, decimal) if "decimal" in task.kind.settings else rows
 
     given = [decimal] if decimal else []
     return Source(lambda: [*_identity(files), *given], parts)

@@ -20,6 +20,7 @@ __all__ = [
     "Sample",
     "TaskData",
     "Writer",
+    "gold_type",
     "held_out",
     "id_keys",
     "row_id",
@@ -66,9 +67,15 @@ class TaskData:
 def schema(task: Task) -> Any:
     """Return the columns: id, text1, text2 of pairs, group of ranking tasks, and label, null where there is none."""
     texts = [f"text{number}" for number in range(1, len(task.text) + 1)]
-    strings = ["id", *texts, *(["group"] if task.kind == "ranking" else [])]
-    label = pa.float64() if task.kind == "regression" else pa.string()
-    return pa.schema([*((name, pa.string()) for name in strings), ("label", label)])
+    strings = ["id", *texts, *(["group"] if task.kind.grouped else [])]
+    return pa.schema([*((name, pa.string()) for name in strings), ("label", gold_type(task))])
+
+
+def gold_type(task: Task) -> Any:
+    """Return how gold is kept: the name of a label, a number, or several."""
+    if task.kind.named:
+        return pa.string()
+    return pa.float64() if task.kind.gold_numbers(task) == 1 else pa.list_(pa.float64(), task.kind.gold_numbers(task))
 
 
 class Writer:
@@ -82,7 +89,7 @@ class Writer:
         self._waiting: list[tuple[Any, ...]] = []
         self._characters = 0
 
-    def add(self, name: str, texts: list[str], gold: str | float | None) -> None:
+    def add(self, name: str, texts: list[str], gold: Any) -> None:
         """Add one row; the group of a ranking task follows its texts."""
         self._waiting.append((name, *texts, gold))
         self.rows += 1
@@ -127,7 +134,7 @@ def id_keys(ids: Any) -> NDArray[np.uint64]:
 
 def unit_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
     """Return a number for what each row of a batch must stay together with: rows of its id, or of its first text."""
-    if task.kind != "ranking":
+    if not task.kind.grouped:
         return id_keys(rows.column("id"))
     texts, name = pc.dictionary_encode(rows.column("text1")), id_maker(task.name)
     ids = [name([text.encode()]) for text in texts.dictionary.to_pylist()]
@@ -137,7 +144,7 @@ def unit_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
 
 def text_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
     """Return a number for the texts of each row of a batch, in any order; of a ranking, for its first text."""
-    columns = ["text1"] if task.kind == "ranking" or not task.pair else ["text1", "text2"]
+    columns = ["text1"] if task.kind.grouped or not task.pair else ["text1", "text2"]
     texts = zip(*(rows.column(name).to_pylist() for name in columns), strict=True)
     return np.array([int(text_key([text.encode() for text in each])[8:], 16) for each in texts], np.uint64)
 
@@ -189,7 +196,7 @@ class Sample:
             keys = np.concatenate([np.zeros(0, np.uint64), *(keys_of(batch, task) for batch in batches)])
             keep = np.zeros(len(keys), bool)
             keep[np.argsort(keys, kind="stable")[: self.count]] = True
-            if task.kind == "ranking":
+            if task.kind.grouped:
                 keep = keys <= keys[keep].max(initial=0)  # the last text's rows are not cut
             writer = Writer(out, task)
             done = 0

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from understill.data.check import Fault, plain
 from understill.data.read import (
     BadFile,
     File,
@@ -32,6 +31,7 @@ from understill.data.read import (
 from understill.errors import Problem, UserError, nearest
 from understill.runtime.answers import Answerer, Predictions, choose
 from understill.tasks import Task
+from understill.tasks.cells import Fault, plain
 
 PIECE = 4096
 #: Rows without an answer that are named one by one.

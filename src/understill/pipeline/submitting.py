@@ -29,7 +29,7 @@ from understill.pipeline.planning import as_trained
 from understill.pipeline.reading import writable
 from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Recipe
-from understill.tasks import GLUE, Task, as_ranking
+from understill.tasks import GLUE, Kind, Task
 from understill.train.device import pick_device
 
 log = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class Benchmark:
                 if strange := set(task.labels) - set(GLUE[sheet.task].task.labels):
                     what = f"labels the benchmark does not know: {', '.join(sorted(strange))}"
                     raise UserError(f"task {task.name} of the model has {what} → leave that model out with --models")
-                loaded = as_trained(self._load(sheet.task, sheet.split, ranked=task.kind == "ranking"), task)
+                loaded = as_trained(self._load(sheet.task, sheet.split, task.kind), task)
                 self._check(sheet, loaded.splits[sheet.split].rows)
                 found[name] = loaded, sheet.split
         problems.raise_if_any()
@@ -233,12 +233,12 @@ class Benchmark:
             return Filed(name, 0, lack=f"{lack}, and {self.folder} has no training rows to guess by")
         data = self._load(head, "train").splits["train"]
         value = simplest(data.task, all_gold(data))
-        answer = [value] if data.task.kind == "regression" else [data.task.labels[int(value)]]
+        answer = [data.task.labels[int(value)]] if data.task.kind.named else [value]
         return Filed(name, sheet.rows, guess=in_words(sheet, answer)[0], lack=lack)
 
-    def _load(self, name: str, split: str, *, ranked: bool = False) -> LoadedTask:
+    def _load(self, name: str, split: str, kind: Kind | None = None) -> LoadedTask:
         task = GLUE[name].task
-        task = (as_ranking(task) or task) if ranked else task
+        task = (kind and kind.recast(task)) or task
         rows = Rows(task, {split: glue.find(self.folder, name)[split]}, empty_text=True)
         # Without a row there would be an answer less, so bad ones are never skipped.
         return read_tasks([rows], False, cache_folder(self.recipe), lambda *done: self.watch(Reading(*done)))[name]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.data.check import Fault, as_label, as_score, plain, row_id
+from understill.data.check import row_id
 from understill.data.groups import grouping, teaching
 from understill.data.read import BadFile, File, columns_of, read_rows
 from understill.data.taskdata import TaskData, id_keys
@@ -20,6 +20,7 @@ from understill.disk import file_digest, fingerprint
 from understill.errors import DataError, Problem, UserError, listed, nearest
 from understill.targets.teachers import Floats, Logits, Progress, bare, by_name
 from understill.tasks import Task
+from understill.tasks.cells import Fault, as_label, as_score, plain
 
 Values = Literal["auto", "probabilities", "logits"]
 

@@ -1,28 +1,182 @@
-"""Tasks and their kinds: a task is one question asked of a text, its kind knows all that is particular to it."""
+"""Kinds of tasks: a kind knows all that is particular to its tasks, so that a further one is one module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from understill.plugins import Registry
+
+if TYPE_CHECKING:
+    from understill.tasks.cells import GoldReader
+    from understill.tasks.task import Task
+
+#: Arrays, which no light module names: gold is [rows] or [rows, numbers], logits are [rows, outputs].
+Array = Any
+
+#: Settings of a recipe's task that only some kinds have, and what to say where another has one.
+SETTINGS = {
+    "group": "only ranking tasks have this → leave it out, or set kind: ranking",
+    "candidates": "only ranking tasks have this → leave it out, or set kind: ranking",
+    "range": "range is for scores → leave it out, or set kind: regression",
+    "decimal": "decimal is for scores → leave it out, or set kind: regression",
+    "labels": "a {kind} task has scores, not labels → leave labels out, or make it classification",
+}
 
 
 class Kind:
-    """A kind of task: everything the rest of the package asks about tasks that differs between kinds."""
+    """A kind of task: everything the rest of the package asks about tasks that differs between kinds.
+
+    What is declared here is that of a kind whose rows have scores; a method is overridden where a kind differs.
+    """
 
     name: str
     metrics: tuple[str, ...]  # those a task may name; the first is its default
     hard: str  # the loss term against gold, by its name in `losses`
     soft: Mapping[str, str]  # the loss term against teachers, for each `distil.loss` of a recipe
+    settings: frozenset[str] = frozenset()  # which of SETTINGS its tasks may have
+    named: bool = False  # gold is the name of one of the task's labels; else it is a number, or several
+    has_classes: bool = False  # there is an output for each label, and answers have probabilities
+    scaled: bool = True  # outputs are on the task's scale, by way of `heads.regression`
     grouped: bool = False  # rows belong to units (queries), which are learnt from and scored as a whole
+    units: str = "rows"  # what is resampled and counted
+    noun: str = "score"  # what a row's gold is called
+    far: str = " by more than a tenth of the range"  # how answers differ where they count as different
+    plain_metric: str | None = None  # what can be measured where all rows have the same gold
+    probe: Literal["logistic", "ridge", "difference"] | None = None  # what fits a linear head; nothing does
+    why: str = ""  # what `init` says where it guesses this kind
+    recast_needs: str = ""  # what a known task must have to be recast as this kind
+    unfit: str = "has a kind of its own"  # why no sequence classifier of Hugging Face can hold it
+
+    # What a task is ------------------------------------------------------------------------------------------------
 
     def outputs(self, task: Task) -> int:
         """Return how many numbers the head gives for one row."""
         raise NotImplementedError
 
+    def gold_numbers(self, task: Task) -> int:
+        """Return how many numbers the gold of one row is; from 2 on, gold is an array [rows, numbers]."""
+        return 1
+
     def facts(self, task: Task) -> dict[str, Any]:
         """Return what a task of this kind writes down besides what every task does."""
         return {}
+
+    def contradictions(self, spec: Any) -> Iterator[tuple[str, str]]:
+        """Yield what a recipe's task has that does not go with this kind: the key, and what to do."""
+        for key, what in SETTINGS.items():
+            if getattr(spec, key) and key not in self.settings:
+                yield key, what.format(kind=self)
+
+    def recast(self, task: Task) -> Task | None:
+        """Return a known task of another kind as one of this; None where it cannot be."""
+        return None
+
+    def settled(self, task: Task) -> bool:
+        """Tell whether all is known that training rows would else show: labels or range."""
+        return bool(task.labels if self.named else task.range)
+
+    def reader(self, task: Task, known: frozenset[str] | None, limits: tuple[float, float] | None) -> GoldReader:
+        """Return what reads gold cells, where labels are among the known ones and scores within limits."""
+        from understill.tasks.cells import ScoreReader
+
+        return ScoreReader(limits)
+
+    # What a model answers ------------------------------------------------------------------------------------------
+
+    def values(self, logits: Array) -> Array:
+        """Return what metrics compare with gold: class numbers or scores, shaped as gold."""
+        return logits[:, 0].astype("float64") if logits.shape[1] == 1 else logits.astype("float64")
+
+    def answers(self, task: Task, logits: Array) -> list[Any]:
+        """Return the answer to each row as plain values."""
+        # A line goes on past the ends of the scale, which an answer does not.
+        low, high = task.range or (float("-inf"), float("inf"))
+        answers: list[Any] = self.values(logits).clip(low, high).tolist()
+        return answers
+
+    def in_json(self, task: Task, logits: Array) -> list[dict[str, Any]]:
+        """Return the answer to each row as fields of an `Answer`."""
+        return [{"score": answer} for answer in self.answers(task, logits)]
+
+    def answer_columns(self, task: Task) -> dict[str, type]:
+        """Return the columns of answers in a file, by what their names end with."""
+        return {"predicted": float}
+
+    def answer_cells(self, task: Task, logits: Array) -> list[Sequence[Any]]:
+        """Return the cells of those columns, column by column."""
+        return [self.answers(task, logits)]
+
+    def same_choices(self, task: Task, other: Task) -> bool:
+        """Tell whether two models' tasks of this kind have the same answers to choose from."""
+        return True
+
+    def differ(self, task: Task, one: Mapping[str, Any], other: Mapping[str, Any], apart: float) -> bool:
+        """Tell whether two answers differ; scores do by a share of the range, without which they have no scale."""
+        return task.range is not None and abs(one["score"] - other["score"]) > apart * (task.range[1] - task.range[0])
+
+    # How it is scored ----------------------------------------------------------------------------------------------
+
+    def measured_by(self, task: Task, metric: str) -> str:
+        """Return the metric that is meant by a name."""
+        return metric
+
+    def counted(self, gold: Array, groups: Array | None) -> Array:
+        """Tell of each row whether it can be scored: it has gold."""
+        known = gold == gold  # NaN is not equal to itself
+        return known if known.ndim == 1 else known.all(axis=1)
+
+    def simplest(self, task: Task, gold: Array) -> Any:
+        """Return the simplest guess there is by training rows: the mean."""
+        mean = gold[self.counted(gold, None)].mean(axis=0)
+        return float(mean) if mean.ndim == 0 else mean
+
+    def alike(self, one: Array, other: Array, groups: Array | None) -> Array | None:
+        """Tell of each unit whether two models answer the same; None where answers are too fine for that."""
+        return None
+
+    # How it is shown -----------------------------------------------------------------------------------------------
+
+    def summary(self, task: Task) -> str:
+        """Say in a word or two what is asked."""
+        return "scores"
+
+    def gold_range(self, task: Task) -> str:
+        """Say what gold may be."""
+        return f"{task.range[0]:g} to {task.range[1]:g}" if task.range else "any score"
+
+    def answers_with(self, task: Task) -> str:
+        """Say what an answer is."""
+        return "a score" + (f" from {task.range[0]:g} to {task.range[1]:g}" if task.range else "")
+
+    def shown(self, task: Task, logits: Array) -> list[str]:
+        """Show the answer to each row to people."""
+        return [self._numbers(value) for value in self.values(logits).tolist()]
+
+    def gold_shown(self, task: Task, gold: Any) -> str:
+        """Show the gold of a row, which has some."""
+        return self._numbers(gold.tolist())
+
+    def differing(self, task: Task, logits: Array, gold: Array, taught: Array | None) -> tuple[Array, Array]:
+        """Tell of each row whether the answer differs from the teachers', or else from gold, and how clearly."""
+        apart = abs(self.values(logits) - (gold if taught is None else self.values(taught)))
+        apart = apart if apart.ndim == 1 else apart.max(axis=1)
+        known = gold[gold == gold]
+        low, high = task.range or (float(known.min(initial=0.0)), float(known.max(initial=0.0)))
+        return apart > (high - low) / 10, apart
+
+    def _numbers(self, value: Any) -> str:
+        return ", ".join(f"{each:.2f}" for each in value) if isinstance(value, list) else f"{value:.2f}"
+
+    # What others know of it ----------------------------------------------------------------------------------------
+
+    def order(self, own: Task, task: Task) -> list[int]:
+        """Return which of the outputs of a model's own task are those of the task asked for."""
+        return list(range(task.outputs))
+
+    def turned(self, own: Task, task: Task) -> bool:
+        """Tell whether equal labels mean something else because of their order."""
+        return False
 
     def __str__(self) -> str:
         return self.name
@@ -35,80 +189,4 @@ class Kind:
 
 
 #: Every kind there is, by its name; a module for each, and those of plug-ins.
-KINDS: dict[str, Kind] = {}
-
-
-def register(kind: Kind) -> Kind:
-    """Make a kind known by its name."""
-    KINDS[kind.name] = kind
-    return kind
-
-
-@dataclass(frozen=True)
-class Task:
-    """One question asked of a text or a pair of texts; everything here travels with the model."""
-
-    name: str
-    kind: Kind  # a name of one is taken too
-    text: tuple[str, ...]
-    label: str | None
-    labels: tuple[str, ...] = ()  # class names in the order of the logits, or wrong and right; empty until inferred
-    range: tuple[float, float] | None = None  # the scores a regression task can take
-    metrics: tuple[str, ...] = ()  # the first is primary
-    symmetric: bool = False  # the order of the two texts does not matter
-    head: str = ""  # the task whose head answers this one; itself unless it is a diagnostic set
-    group: str | None = None  # of a ranking task: the column that names a row's query; None: the first text does
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.kind, Kind):
-            object.__setattr__(self, "kind", KINDS[self.kind])
-        if not self.metrics:
-            object.__setattr__(self, "metrics", self.kind.metrics[:1])
-        if not self.head:
-            object.__setattr__(self, "head", self.name)
-
-    @property
-    def outputs(self) -> int:
-        """How many numbers the head gives for one text."""
-        return self.kind.outputs(self)
-
-    @property
-    def pair(self) -> bool:
-        """Whether the task reads two texts."""
-        return len(self.text) == 2
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that every row has, with a label or without."""
-        return (*self.text, *((self.group,) if self.group else ()))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return {
-            "name": self.name,
-            "kind": self.kind.name,
-            "text": list(self.text),
-            "label": self.label,
-            "labels": list(self.labels),
-            "range": list(self.range) if self.range else None,
-            "metrics": list(self.metrics),
-            "symmetric": self.symmetric,
-            "head": self.head,
-            **self.kind.facts(self),
-        }
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Task:
-        """Read back what `to_dict` wrote."""
-        return cls(
-            name=values["name"],
-            kind=KINDS[values["kind"]],
-            text=tuple(values["text"]),
-            label=values["label"],
-            labels=tuple(values["labels"]),
-            range=tuple(values["range"]) if values["range"] else None,
-            metrics=tuple(values["metrics"]),
-            symmetric=values["symmetric"],
-            head=values["head"],
-            group=values.get("group"),
-        )
+KINDS: Registry[Kind] = Registry("kind of task", "understill.kinds")

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from understill.tasks.base import Task
 from understill.tasks.classification import CLASSIFICATION
-from understill.tasks.ranking import RANKING
 from understill.tasks.regression import REGRESSION
-
-#: The label of GLUE's pairs by which the second text is a right candidate for the first.
-RIGHT = ("entailment", "paraphrase")
-
-
-def as_ranking(task: Task) -> Task | None:
-    """Return a task of GLUE as one of ranking second texts by the first; None unless its pairs have two labels."""
-    right = [label for label in task.labels if label in RIGHT]
-    wrong = [label for label in task.labels if label not in RIGHT]
-    if not task.pair or not len(right) == len(wrong) == 1:
-        return None
-    return replace(task, kind=RANKING, labels=(*wrong, *right), metrics=RANKING.metrics, symmetric=False)
+from understill.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -73,14 +73,14 @@ def block(name: str, split: str, seed: int, number: int, rows: int = BLOCK) -> p
     """Make one block alone, cut to its first `rows` rows."""
     task = TASKS[name]
     columns = _MAKERS[name](Dice.of(seed, name, split, number, BLOCK))
-    if task.kind == RANKING:
+    if task.kind.grouped:
         columns["group"] = [
             f"{split}-{group}" for group in (columns["group"] + number * (BLOCK // answer.GROUP)).tolist()
         ]
         _complete(columns, rows)
     kept = [*task.columns, *([] if split == "unlabelled" else ["label"])]
-    score = pa.float64() if task.kind == REGRESSION else pa.string()
-    arrays = [pa.array(columns[key][:rows], score if key == "label" else pa.string()) for key in kept]
+    gold = pa.string() if task.kind.named else pa.float64()
+    arrays = [pa.array(columns[key][:rows], gold if key == "label" else pa.string()) for key in kept]
     return pa.RecordBatch.from_arrays(arrays, names=kept)
 
 

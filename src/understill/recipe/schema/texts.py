@@ -10,7 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from understill.errors import listed, nearest
 from understill.recipe.mistakes import shown
 from understill.recipe.section import Names, Positive, Section, as_list, faulty
-from understill.tasks import KINDS
+from understill.tasks import CLASSIFICATION, KINDS, Kind
+from understill.tasks.metric import may_score, metric_names
 
 
 class DemoData(Section):
@@ -61,7 +62,7 @@ class TaskSpec(Section):
     text: Annotated[Names, Field(max_length=2)] = ()
     label: str | None = None
     group: str | None = None  # of a ranking task: the column that names a row's query; else the first text does
-    kind: Literal["classification", "regression", "ranking"] | None = None
+    kind: str | None = None
     labels: Names = ()
     encoding: str | None = None  # of the files, where they are not UTF-8
     separator: str | None = None  # of .csv and .tsv files; detected where it is not given
@@ -115,6 +116,20 @@ class TaskSpec(Section):
             raise ValueError(f'{shown(value)} cannot separate cells → write a sign such as ";" or "|", or tab')
         return value
 
+    @field_validator("kind")
+    @classmethod
+    def _kind(cls, value: str | None) -> str | None:
+        if value is not None and value not in KINDS:
+            close = nearest(value, KINDS)
+            fix = close if close.startswith("did you mean") else f"write {listed(list(KINDS))}"
+            raise ValueError(f"{shown(value)} is not allowed → {fix}")
+        return value
+
+    @property
+    def task_kind(self) -> Kind:
+        """The kind of a task of the user's own; of a known one, only where it is given."""
+        return KINDS[self.kind or CLASSIFICATION.name]
+
     @property
     def own(self) -> bool:
         """Whether the user brings the data, rather than naming a known task."""
@@ -135,28 +150,15 @@ class TaskSpec(Section):
             yield "", f"a task of your own needs {listed(missing, 'and')} → {fix}"
         if self.symmetric and self.text and len(self.text) != 2:
             yield "symmetric", "only a task with two text columns can be symmetric → leave it out"
-        known = KINDS[self.kind or "classification"].metrics
+        kind = self.task_kind
         for metric in self.metrics:
-            if metric not in known:
-                yield (
-                    "metrics",
-                    f'"{metric}" is no metric for {self.kind or "classification"} → {nearest(metric, known)}',
-                )
+            if not may_score(metric, kind):
+                yield "metrics", f'"{metric}" is no metric for {kind} → {nearest(metric, metric_names(kind))}'
 
     def _contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield settings that do not go together."""
-        if self.kind == "ranking":
-            yield from self._no_ranking()
-        elif self.own or self.kind:
-            for key in ("group", "candidates"):
-                if getattr(self, key):
-                    yield key, "only ranking tasks have this → leave it out, or set kind: ranking"
-        if self.kind == "regression" and self.labels:
-            yield "labels", "a regression task has scores, not labels → leave labels out, or make it classification"
-        if self.own and self.kind != "regression" and self.range:
-            yield "range", "range is for scores → leave it out, or set kind: regression"
-        if self.own and self.kind != "regression" and self.decimal:
-            yield "decimal", "decimal is for scores → leave it out, or set kind: regression"
+        if self.own or self.kind:
+            yield from self.task_kind.contradictions(self)
         for key in ("encoding", "separator"):
             if getattr(self, key) and not (self.unlabelled or (self.train and not self.hub)):
                 yield key, "only files of your own have this → leave it out, or name your files"
@@ -173,12 +175,3 @@ class TaskSpec(Section):
                 yield key, "rows with the same first text belong together anyway → leave it out"
             else:
                 yield key, f'the column "{column}" is used twice → name a column of its own for each'
-
-    def _no_ranking(self) -> Iterator[tuple[str, str]]:
-        """Yield what does not go with ranking."""
-        if len(self.text) == 1:
-            yield "text", "a ranking task has two texts → name the columns of query and candidate"
-        if len(self.labels) > 2:
-            yield "labels", "candidates are wrong or right → name two labels, the right one last"
-        if self.symmetric:
-            yield "symmetric", "a query and its candidate do not change places → leave it out"

@@ -1,0 +1,85 @@
+"""Tasks: one question asked of a text or a pair of texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from understill.tasks.base import KINDS, Kind
+from understill.tasks.metric import METRICS
+
+
+@dataclass(frozen=True)
+class Task:
+    """One question asked of a text or a pair of texts; everything here travels with the model."""
+
+    name: str
+    kind: Kind  # a name of one is taken too
+    text: tuple[str, ...]
+    label: str | None
+    labels: tuple[str, ...] = ()  # class names in the order of the logits, or wrong and right; empty until inferred
+    range: tuple[float, float] | None = None  # the scores a regression task can take
+    metrics: tuple[str, ...] = ()  # the first is primary
+    symmetric: bool = False  # the order of the two texts does not matter
+    head: str = ""  # the task whose head answers this one; itself unless it is a diagnostic set
+    group: str | None = None  # of a ranking task: the column that names a row's query; None: the first text does
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, Kind):
+            object.__setattr__(self, "kind", KINDS[self.kind])
+        if not self.metrics:
+            object.__setattr__(self, "metrics", self.kind.metrics[:1])
+        if not self.head:
+            object.__setattr__(self, "head", self.name)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the head gives for one text."""
+        return self.kind.outputs(self)
+
+    @property
+    def pair(self) -> bool:
+        """Whether the task reads two texts."""
+        return len(self.text) == 2
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that every row has, with a label or without."""
+        return (*self.text, *((self.group,) if self.group else ()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "name": self.name,
+            "kind": self.kind.name,
+            "text": list(self.text),
+            "label": self.label,
+            "labels": list(self.labels),
+            "range": list(self.range) if self.range else None,
+            "metrics": list(self.metrics),
+            "symmetric": self.symmetric,
+            "head": self.head,
+            **self.kind.facts(self),
+        }
+
+    def plugins(self) -> dict[str, Any]:
+        """Return what stands in fingerprints for a kind and metrics that plug-ins bring; nothing for our own."""
+        found = [KINDS.facts(self.kind.name), *(METRICS.facts(name) for name in self.metrics if name in METRICS)]
+        found = [facts for facts in found if facts]
+        return {"plugins": found} if found else {}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Task:
+        """Read back what `to_dict` wrote."""
+        return cls(
+            name=values["name"],
+            kind=KINDS[values["kind"]],
+            text=tuple(values["text"]),
+            label=values["label"],
+            labels=tuple(values["labels"]),
+            range=tuple(values["range"]) if values["range"] else None,
+            metrics=tuple(values["metrics"]),
+            symmetric=values["symmetric"],
+            head=values["head"],
+            group=values.get("group"),
+        )

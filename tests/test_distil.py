@@ -264,7 +264,7 @@ def test_shuffling_the_training_file_leaves_each_rows_targets_as_they_were(
             "targets": {**KEEP, "dtype": "float32"},
         }
         plan = pipeline.make_plan(make_recipe(values))
-        lessons = named(plan, "student").lessons
+        lessons = named(plan, "student").distillation
         assert lessons
         texts = plan.loaded["mood"].splits["train"].table().column("text1").to_pylist()
         found.append(dict(zip(texts, join_targets(plan, lessons)["mood", "train"].tolist(), strict=True)))
@@ -325,7 +325,7 @@ def test_a_task_whose_teachers_are_left_out_learns_from_gold(
     assert "is left out" in caplog.text
     said = [{**still, "tasks": ["mood"]}, {"tasks": ["follows"], "training": {"lr": 3e-3, "steps": 30}}]
     plan = pipeline.make_plan(distil(targets={"weak": "leave_out"}, teachers=said, tasks=["mood", "follows"]))
-    lessons = named(plan, "student").lessons
+    lessons = named(plan, "student").distillation
     assert lessons
     for model in named(plan, "student").needs:
         teach(plan, [model])
@@ -339,7 +339,7 @@ def test_the_best_teachers_are_chosen_by_the_named_tasks(distil: Callable[..., R
     )
     run = pipeline.run(recipe)
     plan = pipeline.make_plan(recipe)
-    lessons = named(plan, "student").lessons
+    lessons = named(plan, "student").distillation
     assert lessons
     scores = {
         model.name: (model.scores["follows/dev"]["accuracy"] + model.scores["similar/dev"]["pearson_spearman"]) / 2
@@ -374,7 +374,7 @@ def test_a_checkpoint_of_another_kind_teaches_with_its_own_tokeniser(
     assert [model.name for model in run.models] == ["baseline", "student"]
     assert list(run.teachers) == ["mood/dev"]
     plan = pipeline.make_plan(recipe)
-    lessons = named(plan, "student").lessons
+    lessons = named(plan, "student").distillation
     assert lessons
     joined = join_targets(plan, lessons)
     assert list(joined) == [("mood", "train")]
@@ -405,7 +405,7 @@ def test_unlabelled_rows_make_up_their_share_and_the_baseline_gets_as_many_steps
     run = pipeline.run(recipe)
     plan = pipeline.make_plan(recipe)
     baseline, student = named(plan, "baseline"), named(plan, "student")
-    assert student.lessons and student.lessons.unlabelled == {"mood": 0.5, "similar": 0.5}
+    assert student.distillation and student.distillation.unlabelled == {"mood": 0.5, "similar": 0.5}
     assert {(targets.task, targets.split) for targets in plan.targets} == {
         (task, split) for task in ("mood", "similar") for split in ("train", "unlabelled")
     }

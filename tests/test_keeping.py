@@ -268,7 +268,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("damage", ["broken verdict", "other verdict", "no verdict", "no answers", "broken answers"])
 def test_a_verdict_that_is_not_whole_is_made_again(distil: Recipe, damage: str) -> None:
     run = pipeline.run(distil)
-    lessons = pipeline.make_plan(distil).lessons[0]
+    lessons = pipeline.make_plan(distil).distillations[0]
     teacher = next(teacher for teacher in lessons.teachers if teacher.task == "mood")
     before = _files(teacher.verdict)
     verdict, answers = teacher.verdict / "verdict.json", teacher.verdict / "mood.dev.parquet"
@@ -322,11 +322,13 @@ def test_predictions_that_change_after_the_plan_are_refused_and_nothing_is_writt
         pipeline.open_teacher(plan, teacher)
     assert str(told.value) == words
     with pytest.raises(UserError, match="have changed since"):
-        join_targets(plan, plan.lessons[0])
+        join_targets(plan, plan.distillations[0])
     assert not any(targets.done for targets in plan.targets)
     assert not (teacher.verdict / "verdict.json").exists()
     again = pipeline.make_plan(said.recipe)
-    assert list(join_targets(again, again.lessons[0])) == [("mood", "train")], "run again, they are taken as they are"
+    assert list(join_targets(again, again.distillations[0])) == [("mood", "train")], (
+        "run again, they are taken as they are"
+    )
 
 
 def test_predictions_about_dev_alone_teach_nothing(said: Said) -> None:

@@ -63,7 +63,7 @@ def named(run: pipeline.Run) -> dict[str, Any]:
 
 
 def taught_by(plan: Plan) -> set[str]:
-    return {teacher.name for lessons in plan.lessons for teacher in lessons.teachers}
+    return {teacher.name for lessons in plan.distillations for teacher in lessons.teachers}
 
 
 # The choice -----------------------------------------------------------------------------------------------------------
@@ -148,7 +148,10 @@ def test_the_ensemble_is_scored_as_the_mean_of_its_members_probabilities(kd: Cal
     plan = pipeline.make_plan(kd())
     for task in ("mood", "follows"):
         teachers = {
-            teacher.name: teacher for lessons in plan.lessons for teacher in lessons.teachers if teacher.task == task
+            teacher.name: teacher
+            for lessons in plan.distillations
+            for teacher in lessons.teachers
+            if teacher.task == task
         }
         tables = [pq.read_table(teacher.verdict / f"{task}.dev.parquet") for teacher in teachers.values()]
         logits = [np.array(table.column("logits").to_pylist()) for table in tables]
@@ -183,10 +186,12 @@ def test_the_choice_takes_the_lowest_error_where_that_is_what_counts(kd: Callabl
 
 
 def test_nothing_of_a_run_is_waste_when_others_than_the_first_were_chosen(kd: Callable[..., Recipe]) -> None:
-    first = pipeline.make_plan(kd())
-    run = pipeline.run(kd())
-    stood_in = {model.name for model in first.models if model.role == "teacher" and model.awaits_choice}
-    assert stood_in != {name for name, model in named(run).items() if model.role == "teacher" and "-finetuned-" in name}
+    plan = pipeline.make_plan(kd())
+    assert plan.choice and plan.choice.chosen is None and len(plan.candidates) == 4
+    tuned = {model.name for model in plan.models if model.choice}
+    pipeline.run(kd())
+    assert set(plan.choice.chosen or ()) != set(list(plan.choice.candidates)[:2])
+    assert {model.name for model in plan.models if model.choice} < tuned, "of those that might have been, some are"
     assert pipeline.clean(kd().output.path) == []
 
 

@@ -72,7 +72,7 @@ def test_the_soft_targets_of_a_ranking_are_distributions_over_the_candidates(ran
     recipe = ranking(teachers=[{"tasks": "each", "seeds": [0, 1]}], student={"distil": {"temperature": 2}})
     pipeline.run(recipe)
     plan = pipeline.make_plan(recipe)
-    (lessons,) = plan.lessons
+    (lessons,) = plan.distillations
     said = join_targets(plan, lessons)["answer", "train"]
     groups = groups_of(plan.loaded["answer"].splits["train"])
     assert np.bincount(groups, np.exp(said[:, 0])) == pytest.approx(1, abs=1e-4)
@@ -128,7 +128,7 @@ def test_what_teachers_say_of_unlabelled_queries_is_learnt(ranking: Callable[...
     recipe = ranking(student={"unlabelled": 0.5})
     assert pipeline.run(recipe).models[-1].name == "student"
     plan = pipeline.make_plan(recipe)
-    (lessons,) = plan.lessons
+    (lessons,) = plan.distillations
     batches = batches_of(plan, plan.models[-1], join_targets(plan, lessons))
     mood, answer = (stream for stream in batches.streams if stream.share)
     assert (mood.task, answer.task) == (0, 1)
@@ -154,7 +154,7 @@ def test_what_teachers_leave_out_of_a_ranking_is_counted_in_queries(
     own = {**files, "text": ["question", "answer"], "label": "right", "kind": "ranking"}
     teacher = {"name": "llm", "predictions": [str(whole), str(part)]}
     plan = pipeline.make_plan(ranking(tasks={"answer": own}, teachers=[teacher]))
-    (lessons,) = plan.lessons
+    (lessons,) = plan.distillations
     words = "answer/unlabelled: the teachers do not score all candidates of any of its 4 queries → give answers for it"
     with pytest.raises(UserError, match=words):
         join_targets(plan, lessons)

@@ -100,18 +100,18 @@ def test_one_set_of_teachers_and_soft_targets_serves_all_seeds_and_variants(done
 def test_data_is_read_and_digests_are_taken_once_for_all_runs(
     study: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from understill.pipeline import planning
+    from understill.pipeline.plan import survey
 
     calls: list[str] = []
     for name in ("identity", "read_tasks", "resolve_tasks", "augment_tasks"):
-        whole = getattr(planning, name)
+        whole = getattr(survey, name)
 
         def counted(*given: Any, whole: Any = whole, name: str = name) -> Any:
             calls.append(name)
             return whole(*given)
 
         counted.__name__ = name
-        monkeypatch.setattr(planning, name, counted)
+        monkeypatch.setattr(survey, name, counted)
     reading: list[Any] = []
     plans = pipeline.make_study(study(seeds=3, factors=FACTORS), reading.append)
     assert len(plans.cells) == 12

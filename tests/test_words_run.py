@@ -453,9 +453,9 @@ def test_a_student_over_words_reads_augmented_rows_that_its_teachers_label(soft:
     assert set(mine.scores) == {"mood/dev", "follows/dev"}
     plan, tokenizer = pipeline.make_plan(soft()), load_model(mine.folder).tokenizer
     planned = named(plan, "student")
-    assert planned.lessons and [table.split for table in plan.targets] == ["augmented", "augmented"]
+    assert planned.distillation and [table.split for table in plan.targets] == ["augmented", "augmented"]
     tokens = Tokeniser(tokenizer, {"mood": 100, "follows": 100}, cache_folder(plan.recipe), lambda event: None)
-    batches = make_batches(plan, planned, tokens, join_targets(plan, planned.lessons))
+    batches = make_batches(plan, planned, tokens, join_targets(plan, planned.distillation))
     for stream, task in zip(batches.streams, ("mood", "follows"), strict=True):
         rows = plan.loaded[task].splits["augmented"].table().to_pylist()
         masks = [sum((row.get(name) or "").count("[MASK]") for name in ("text1", "text2")) for row in rows]

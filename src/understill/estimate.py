@@ -49,6 +49,7 @@ class Estimate:
     tokens: float  # mean padded length of a row
     seconds: float
     timed: bool = False  # by real steps of this model
+    odds: float = 1.0  # that it is trained; less for what only the chosen among candidates go on to
 
 
 class Speed(NamedTuple):
@@ -75,15 +76,15 @@ def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dic
     for number, (plan, model, title) in enumerate(missing):
         watch(Checking(f"{'timing' if timed else 'estimating'} {title}", number, len(missing)))
         # Folds, seeds and fine-tuned students take as long as each other; one of them is looked at.
-        lessons, fold = model.lessons is None, bool(model.fold)
+        alone, fold = model.distillation is None, bool(model.fold)
         rows = tuple(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
-        kind = (model.settings.model_dump_json(), model.tasks, lessons, fold, model.augmented, rows)
+        kind = (model.settings.model_dump_json(), model.tasks, alone, fold, model.augmented, rows)
         if kind not in seconds:
             choice, times_as_long = foreseen(plan, model) if model.settings.training.lr == "auto" else (None, 1.0)
             chosen = replace(model, settings=choice.settings) if choice else model
             one = _timed(plan, chosen) if timed else _rough(plan, chosen)
             seconds[kind] = replace(one, seconds=one.seconds * times_as_long)
-        times[title] = seconds[kind]
+        times[title] = replace(seconds[kind], odds=model.odds)
     return times
 
 
@@ -196,7 +197,7 @@ def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: object) -> Token
 def _work(plan: Plan, model: ModelPlan, lengths: list[NDArray[Any]]) -> Work:
     """Count steps and draws as the loop does, of rows whose lengths are like these."""
     recipe, training = plan.recipe, model.settings.training
-    unlabelled = model.lessons.unlabelled if model.lessons else {}
+    unlabelled = model.distillation.unlabelled if model.distillation else {}
     parts = parts_of(model.tasks, plan.loaded, model.settings, unlabelled, model.augmented)
     if model.fold:
         parts = [part._replace(units=part.units - part.units // model.fold.count) for part in parts]

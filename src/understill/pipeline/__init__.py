@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from understill.pipeline.keeping import Kept, Waste, clean, list_runs
     from understill.pipeline.outcome import Run
     from understill.pipeline.plan import ModelPlan, Plan, Start, Study, TargetsPlan, Wanted, max_length, parts_of
-    from understill.pipeline.planning import make_plan, make_study, pick_models
+    from understill.pipeline.plan.planner import make_plan, make_study, pick_models
     from understill.pipeline.reading import read_data
     from understill.pipeline.running import run, run_study, train_some
     from understill.pipeline.scoring import evaluate
@@ -84,7 +84,7 @@ _HOMES = {
     "understill.pipeline.teaching": ("TrainedModel", "teach"),
     "understill.pipeline.scoring": ("evaluate",),
     "understill.models.manifest": ("find_model",),
-    "understill.pipeline.planning": ("make_plan", "make_study", "pick_models"),
+    "understill.pipeline.plan.planner": ("make_plan", "make_study", "pick_models"),
     "understill.pipeline.reading": ("read_data",),
     "understill.pipeline.wording": ("make_words",),
     "understill.pipeline.examining": ("open_teacher",),

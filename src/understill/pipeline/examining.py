@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +26,11 @@ from understill.evaluate.predict import kept_at, read_kept, save_predictions
 from understill.events import Examined, Labelling, Scores, Watch, silent
 from understill.models.folder import load_model
 from understill.pipeline.locking import alone
-from understill.pipeline.plan import Lessons, Plan, TeacherPlan, cache_folder, dev_sets
+from understill.pipeline.plan import Distillation, Plan, TeacherPlan, cache_folder, dev_sets
 from understill.recipe.schema import TargetsSpec
 from understill.runtime.answers import Predictions
 from understill.targets.checkpoint import open_checkpoint
-from understill.targets.ensemble import best, join, shares
+from understill.targets.ensemble import best, join, shares, weights_of
 from understill.targets.predictions import read_predictions
 from understill.targets.teachers import FoldedTeacher, ModelTeacher, Teacher, Verdict, examine
 from understill.train.device import pick_device
@@ -189,23 +188,23 @@ class Faculty:
     weights: NDArray[np.float64]
 
 
-def faculties(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[str, Faculty]:
+def faculties(plan: Plan, distillation: Distillation, watch: Watch = silent) -> dict[str, Faculty]:
     """Choose the teachers of every task by how they do on dev, and weigh them; weak ones stop the run, or are left out.
 
     Where the recipe names tasks that decide who is best, the choice is one for all tasks; else each has its own.
     """
-    rule = lessons.rule
-    looked = {teacher: examination(plan, teacher, watch) for teacher in lessons.teachers}
+    rule = distillation.rule
+    looked = {teacher: examination(plan, teacher, watch) for teacher in distillation.teachers}
     weak = _refuse_weak(rule, looked)
     everywhere = None
     if rule.best and rule.best.by:
         scores: dict[str, dict[str, float]] = {}
-        for teacher in lessons.judged:
+        for teacher in distillation.judged:
             value = examination(plan, teacher, watch).score
             scores.setdefault(teacher.name, {}).update({} if value is None else {teacher.task: value})
         everywhere = best(scores, rule.best.count, rule.best.by)
     chosen: dict[str, Faculty] = {}
-    for task in dict.fromkeys(teacher.task for teacher in lessons.teachers):
+    for task in dict.fromkeys(teacher.task for teacher in distillation.teachers):
         mine = [teacher for teacher in looked if teacher.task == task and teacher not in weak]
         if everywhere is not None:
             mine = [teacher for teacher in mine if teacher.name in everywhere]
@@ -222,26 +221,15 @@ def faculties(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[str, 
     return chosen
 
 
-def weights_of(names: Mapping[str, str], given: Any) -> Any:
-    """Return the recipe's weights of teachers, given by the names they have there: one may stand for all seeds."""
-    if not isinstance(given, dict):
-        return given
-    weights = {name: given.get(name, given.get(own)) for name, own in names.items()}
-    for name, weight in weights.items():
-        if weight is None:
-            raise UserError(f"targets.weights: teacher {name} has no weight → give every teacher one")
-    return weights
-
-
-def ensemble_scores(plan: Plan, lessons: Lessons, watch: Watch = silent, keep: Path | None = None) -> Scores:
+def ensemble_scores(plan: Plan, distillation: Distillation, watch: Watch = silent, keep: Path | None = None) -> Scores:
     """Score each task's teachers together on dev, as the student hears them, keeping each row's answer under `keep`."""
     scores: Scores = {}
-    for key, faculty in faculties(plan, lessons, watch).items():
+    for key, faculty in faculties(plan, distillation, watch).items():
         for task, split in dev_sets(plan.loaded, key):
             joined = join(
                 np.stack([_read_answers(teacher, task, split) for teacher in faculty.teachers]),
                 scored=task.task.kind == "regression",
-                combine=lessons.rule.combine,
+                combine=distillation.rule.combine,
                 weights=faculty.weights,
                 loss="cross_entropy",
                 temperature=1.0,
@@ -257,10 +245,10 @@ def ensemble_scores(plan: Plan, lessons: Lessons, watch: Watch = silent, keep: P
     return scores
 
 
-def member_scores(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[str, Scores]:
+def member_scores(plan: Plan, distillation: Distillation, watch: Watch = silent) -> dict[str, Scores]:
     """Return how each of several teachers of a task does on dev by itself, by teacher."""
     members: dict[str, Scores] = {}
-    for faculty in faculties(plan, lessons, watch).values():
+    for faculty in faculties(plan, distillation, watch).values():
         if len(faculty.teachers) > 1:
             for teacher in faculty.teachers:
                 members.setdefault(teacher.name, {}).update(examination(plan, teacher, watch).scores)

@@ -29,8 +29,7 @@ from understill.events import Asking, Watch, silent
 from understill.models.folder import ModelFolder, load_model
 from understill.models.pooling import POOLED
 from understill.models.words import WordEncoder
-from understill.pipeline.planning import as_trained
-from understill.pipeline.reading import read_labelled
+from understill.pipeline.reading import as_trained, read_labelled
 from understill.recipe import Recipe
 from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.cores import cores

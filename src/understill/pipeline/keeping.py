@@ -14,7 +14,7 @@ from understill.pipeline.locking import nobody_at_work
 from understill.pipeline.outcome import RECORD, own_cells
 
 #: What the folders are called that may be removed; whatever else lies there is not ours.
-ARTIFACTS = ("augmented", "model", "probe", "targets", "verdict")
+ARTIFACTS = ("augmented", "choice", "model", "probe", "targets", "verdict")
 CACHED = ("data", "tokens", "words")
 
 

@@ -12,7 +12,7 @@ from understill.errors import UserError
 from understill.events import Watch, silent
 from understill.pipeline.examining import examination, faculties, open_teacher, progress_of
 from understill.pipeline.locking import alone
-from understill.pipeline.plan import Lessons, Plan, TargetsPlan
+from understill.pipeline.plan import Distillation, Plan, TargetsPlan
 from understill.targets.ensemble import join
 from understill.targets.store import BadTargets, SoftTargets, TeacherFacts, read_targets, write_targets
 
@@ -44,22 +44,24 @@ def label(plan: Plan, targets: TargetsPlan, watch: Watch = silent) -> SoftTarget
         return read_targets(targets.folder, data, digests)
 
 
-def join_targets(plan: Plan, lessons: Lessons, watch: Watch = silent) -> dict[tuple[str, str], NDArray[np.float32]]:
+def join_targets(
+    plan: Plan, distillation: Distillation, watch: Watch = silent
+) -> dict[tuple[str, str], NDArray[np.float32]]:
     """Return what the teachers of each task say together of every row, as the student's loss wants it."""
-    chosen = faculties(plan, lessons, watch)
+    chosen = faculties(plan, distillation, watch)
     joined = {}
-    for targets in lessons.targets:
+    for targets in distillation.targets:
         faculty = chosen.get(targets.task)
         if faculty is None:
             continue  # all left out: the task is learnt from gold
         found = label(plan, targets, watch)
         names = [facts.name for facts in found.teachers]
-        distil = lessons.distil.of(targets.task)
+        distil = distillation.distil.of(targets.task)
         groups = grouping(plan.loaded[targets.task].splits[targets.split])
         answers = join(
             found.logits[[names.index(teacher.name) for teacher in faculty.teachers]],
             scored=found.task.kind == "regression",
-            combine=lessons.rule.combine,
+            combine=distillation.rule.combine,
             weights=faculty.weights,
             loss=distil.loss,
             temperature=distil.temperature,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from errno import EEXIST, ENOTDIR
 from pathlib import Path
 
 from understill.data.load import LoadedTask, load_tasks
 from understill.errors import UserError
 from understill.events import Reading, Watch, silent
-from understill.pipeline.plan import cache_folder
+from understill.pipeline.plan.sizes import cache_folder
 from understill.recipe import Recipe
+from understill.tasks import Task
 
 
 def read_data(recipe: Recipe, watch: Watch = silent) -> dict[str, LoadedTask]:
@@ -34,3 +36,18 @@ def writable(folder: Path) -> None:
         raise UserError(f"output.folder: {folder} cannot be made: {what} → name another folder") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"output.folder: nothing may be written to {folder} → name another folder")
+
+
+def as_trained(loaded: LoadedTask, trained: Task) -> LoadedTask:
+    """Give a task the label order of the model; labels are joined by name."""
+    strange = set(loaded.task.labels) - set(trained.labels)
+    if loaded.task.kind != trained.kind or strange:
+        what = (
+            f"labels the model does not know: {', '.join(sorted(strange))}" if strange else f"kind {loaded.task.kind}"
+        )
+        raise UserError(f"task {loaded.task.name} does not fit the model: {what}")
+    if trained.kind == "ranking" and loaded.task.labels != trained.labels:
+        what = f'which takes "{trained.labels[-1]}" to be right'
+        raise UserError(f"task {loaded.task.name} does not fit the model, {what} → turn the labels round")
+    task = replace(loaded.task, labels=trained.labels, range=trained.range)
+    return replace(loaded, task=task, splits={name: replace(data, task=task) for name, data in loaded.splits.items()})

@@ -82,7 +82,7 @@ def shape_of(plan: Plan, model: ModelPlan) -> Shape:
         width, cut = int(config.hidden_size), layers not in (None, config.num_hidden_layers)
     classes = max(task.outputs for task in model.tasks)
     steps = max(1, sum(rows.values()) // model.settings.training.batch)
-    taught = model.lessons is not None or model.role == "baseline"
+    taught = model.distillation is not None or model.role == "baseline"
     return Shape(rows, classes, width, own, cut, taught, steps)
 
 

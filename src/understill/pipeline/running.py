@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from understill.disk import write_bytes, write_json
-from understill.events import Chosen, Scores, Watch, silent
+from understill.events import Scores, Watch, silent
+from understill.pipeline.choosing import choose
 from understill.pipeline.concluding import conclude
 from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
 from understill.pipeline.floor import floor_scores, plan_floor
 from understill.pipeline.locking import at_work
 from understill.pipeline.outcome import RECORD, Run
 from understill.pipeline.pinning import write_pinned
-from understill.pipeline.plan import Plan, Study
-from understill.pipeline.planning import make_study, pick_wanted
+from understill.pipeline.plan import Plan, Study, Wanted
+from understill.pipeline.plan.planner import make_study, pick_wanted
 from understill.pipeline.scoring import majority_scores
 from understill.pipeline.teaching import TrainedModel, teach_all
 from understill.recipe import Recipe
@@ -51,9 +52,7 @@ def run_study(recipe: Recipe, watch: Watch = silent) -> tuple[Run, ...]:
         record = _begin(study)
         for _, plan in study.cells:
             examine_outsiders(plan, watch)
-        if study.candidates:
-            study = _settle(study, watch)
-            record = _begin(study)
+        _choose_all(study, watch)
         trained = teach_all(study.wanted, watch)
         return _finish(study, record, trained, watch)
 
@@ -63,30 +62,23 @@ def train_some(study: Study, names: tuple[str, ...], watch: Watch = silent) -> l
     wanted = pick_wanted(study, names)
     with at_work(study.recipe.output.path):
         _begin(study)
-        if study.candidates and any(each.model.awaits_choice for each in wanted):
-            study = _settle(study, watch)
-            wanted = pick_wanted(study, names)
-            _begin(study)
+        if any(each.model.awaits_choice for each in wanted):
+            _choose_all(study, watch)
+        wanted = tuple(each for each in wanted if not each.model.dropped)
         trained = teach_all(wanted, watch)
     if len(study.cells) == 1:
         return trained
     return [replace(model, name=each.title) for model, each in zip(trained, wanted, strict=True)]
 
 
-def _settle(study: Study, watch: Watch) -> Study:
-    """Train the candidates of all runs, and return the study with the best of them as teachers."""
-    teach_all(study.candidates, watch)
-    settled = study.again()
-    for chosen, among in dict.fromkeys(
-        (
-            tuple(dict.fromkeys(teacher.name for lessons in after.lessons for teacher in lessons.teachers)),
-            len(before.candidates),
-        )
-        for (_, before), (_, after) in zip(study.cells, settled.cells, strict=True)
-        if before.candidates
-    ):
-        watch(Chosen(chosen, among))
-    return settled
+def _choose_all(study: Study, watch: Watch) -> None:
+    """Train the candidates of all runs, and choose among them."""
+    titles = study.titles()
+    teach_all(
+        [Wanted(plan, model, titles[model.folder]) for _, plan in study.cells for model in plan.candidates], watch
+    )
+    for choice in {plan.choice.folder: plan.choice for _, plan in study.cells if plan.choice}.values():
+        choose(choice, watch)
 
 
 def _begin(study: Study) -> dict[str, Any]:
@@ -166,15 +158,15 @@ def _taught(plan: Plan, known: dict[Any, _Taught], folder: Path, watch: Watch) -
     """Score the teachers of a plan on dev; runs with the same ones have the same scores and answers."""
     key = tuple(
         (*(teacher.verdict for teacher in (*each.teachers, *each.judged)), each.rule.model_dump_json())
-        for each in plan.lessons
+        for each in plan.distillations
     )
     if key not in known:
         teachers: Scores = {}
         members: dict[str, Scores] = {}
         answers = folder / str(len(known))
-        for lessons in plan.lessons:
-            teachers |= ensemble_scores(plan, lessons, watch, answers)
-            for name, scores in member_scores(plan, lessons, watch).items():
+        for distillation in plan.distillations:
+            teachers |= ensemble_scores(plan, distillation, watch, answers)
+            for name, scores in member_scores(plan, distillation, watch).items():
                 members.setdefault(name, {}).update(scores)
         known[key] = _Taught(teachers, members, answers if teachers else None)
     return known[key]
@@ -219,20 +211,21 @@ def _aid(plan: Plan) -> str:
     """Say what students have and baselines have not."""
     more = plan.augmented and not any(model.augmented for model in plan.models if model.role == "baseline")
     before = any(model.start.model for model in plan.models if model.role == "student")
-    had = ["teachers"] if plan.lessons else ["what came before"] if before else []
+    had = ["teachers"] if plan.distillations else ["what came before"] if before else []
     return " and ".join([*had, *(["augmentation"] if more else [])])
 
 
 def _uses(study: Study) -> list[str]:
-    """Name the artefacts that the models, lessons and floors of all runs are made of."""
+    """Name the artefacts that the models, distillations and floors of all runs are made of."""
     identities: dict[str, dict[str, str]] = {}
     return sorted({folder.name for _, plan in study.cells for folder in _made(plan, identities)})
 
 
 def _made(plan: Plan, identities: dict[str, dict[str, str]]) -> Iterator[Path]:
-    yield from (model.folder for model in plan.models)
+    yield from (model.folder for model in plan.all_models)
+    yield from (plan.choice.folder,) if plan.choice else ()
     yield from (table.folder for table in plan.targets)
-    yield from (teacher.verdict for each in plan.lessons for teacher in (*each.teachers, *each.judged))
+    yield from (teacher.verdict for each in plan.distillations for teacher in (*each.candidates, *each.judged))
     yield from (data.path.parent for data in plan.augmented)
     floor = plan_floor(plan, identities)
     yield from (probe.folder for probe in floor.probes) if floor else ()

@@ -19,8 +19,7 @@ from understill.events import Scores, Watch, silent
 from understill.models.folder import ModelFolder, load_model
 from understill.models.multitask import MultiTaskModel
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
-from understill.pipeline.planning import as_trained
-from understill.pipeline.reading import read_labelled
+from understill.pipeline.reading import as_trained, read_labelled
 from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Recipe
 from understill.tasks import Task

@@ -25,8 +25,7 @@ from understill.models.folder import load_model
 from understill.models.manifest import MANIFEST, model_tasks
 from understill.pipeline.outcome import read_record
 from understill.pipeline.plan import cache_folder
-from understill.pipeline.planning import as_trained
-from understill.pipeline.reading import writable
+from understill.pipeline.reading import as_trained, writable
 from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Recipe
 from understill.tasks import GLUE, Kind, Task

@@ -126,8 +126,8 @@ def _lesson(wanted: Wanted, watch: Watch, done: dict[Path, dict[str, Any]]) -> G
 def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, tuple[Fitted, Choice | None]]:
     """Train a model, or go on training it, and save its folder."""
     plan, model, title = wanted
-    recipe, settings, lessons = plan.recipe, model.settings, model.lessons
-    joined = join_targets(plan, lessons, watch) if lessons else {}
+    recipe, settings, distillation = plan.recipe, model.settings, model.distillation
+    joined = join_targets(plan, distillation, watch) if distillation else {}
     if model.start.words:
         make_words(plan, model.start.words)
     tokenizer = load_tokenizer(model.start.name, model.start.place)
@@ -147,7 +147,7 @@ def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, tuple[Fitted, 
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
     for event in fit(
         network,
-        Objective(model.tasks, settings.heads.regression, lessons.distil if lessons else None),
+        Objective(model.tasks, settings.heads.regression, distillation.distil if distillation else None),
         batches,
         settings.training,
         accelerator=accelerator,

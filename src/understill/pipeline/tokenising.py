@@ -51,7 +51,7 @@ class Tokeniser:
 def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined) -> Batches:
     """Tokenise the training rows of a model, lay the teachers' answers beside them, and put them into batches."""
     training = model.settings.training
-    shares = model.lessons.unlabelled if model.lessons else {}
+    shares = model.distillation.unlabelled if model.distillation else {}
 
     def sources(task: Task, split: str) -> list[Tokens]:
         loaded = plan.loaded[task.name]

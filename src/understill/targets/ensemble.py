@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,3 +149,14 @@ def best(scores: Mapping[str, Mapping[str, float]], count: int, by: Sequence[str
         means[name] = math.fsum(of[task] for task in by) / len(by)
     # Ties go by name, so that the choice is the same on every machine.
     return tuple(sorted(means, key=lambda name: (-means[name], name))[:count])
+
+
+def weights_of(names: Mapping[str, str], given: Any) -> Any:
+    """Return the recipe's weights of teachers, given by the names they have there: one may stand for all seeds."""
+    if not isinstance(given, dict):
+        return given
+    weights = {name: given.get(name, given.get(own)) for name, own in names.items()}
+    for name, weight in weights.items():
+        if weight is None:
+            raise UserError(f"targets.weights: teacher {name} has no weight → give every teacher one")
+    return weights

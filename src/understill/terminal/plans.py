@@ -31,6 +31,7 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
         model, name = wanted.model, wanted.model.name if alone else wanted.title
         time_of = (times or {}).get(name)
         state = "done" if model.done else "goes on from a checkpoint" if model.started else "to be trained"
+        state = "if chosen" if model.odds < 1 and not model.done else state
         cells = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
         tasks = ", ".join(task.name for task in model.tasks)
         table.add_row(name, tasks, *(cells if times is not None else ()), state, model.folder.name)
@@ -45,18 +46,21 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
         console.out.print(table)
     if not alone:
         console.say(f"{len(study.cells)} runs: {_counted(study)}; what they have in common is made once")
-    if candidates := study.plan.candidates:
+    if study.plan.choice and (candidates := study.plan.candidates):
         console.say(
-            f"which of the {len(candidates)} candidates teach is known when they are trained; "
-            "here the first ones stand in for them"
+            f"which {study.plan.choice.rule.count} of the {len(candidates)} candidates are fine-tuned and teach "
+            "is known when they are trained"
         )
     _show_choices(study)
     if times is None:
-        missing = [wanted for wanted in study.models if not wanted.model.done]
-        console.say(f"nothing was run; {len(missing)} of {len(study.models)} models are to be trained")
+        models = [each.model for each in study.models]
+        # Of what only the chosen among candidates go on to, as many as will be chosen.
+        every = round(sum(model.odds for model in models))
+        missing = round(sum(model.odds for model in models if not model.done))
+        console.say(f"nothing was run; {missing} of {every} models are to be trained")
         return
     _show_exports(study.plan)
-    total = sum(each.seconds for each in times.values())
+    total = sum(each.seconds * each.odds for each in times.values())
     how = "timed by real steps of each model" if timed else "reckoned from sizes; --time takes real steps"
     console.say(
         f"recipe and data are fine; training would take about {duration(total)} here ({how})"

@@ -1,0 +1,179 @@
+"""What a recipe needs: encoders, words, teachers and data, found, checked and read once for all runs of a study."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from understill.data.load import LoadedTask, decisive, read_tasks
+from understill.data.load import resolve as resolve_tasks
+from understill.data.normal import Plan as TaskPlan
+from understill.data.read import find_files
+from understill.data.tagging import Tagger
+from understill.data.vectors import vector_size
+from understill.disk import file_digest
+from understill.errors import Collector, UserError
+from understill.events import Reading, Watch
+from understill.models.assets import ASSETS, locate_vectors
+from understill.models.encoder import check_layers, check_lengths, identity, resolve
+from understill.pipeline.augmenting import augment_tasks, tagger_of
+from understill.pipeline.plan.model_plans import Inputs, own_names
+from understill.pipeline.plan.parts import WordSource
+from understill.pipeline.plan.sizes import cache_folder
+from understill.pipeline.reading import as_trained
+from understill.recipe import Recipe
+from understill.recipe.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
+from understill.targets.checkpoint import checkpoint_digest, locate
+from understill.targets.predictions import predictions_digest
+from understill.train.device import pick_device, pick_precision
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+#: Rates at which networks learn that begin at random; encoders take far lower ones.
+_USUAL = {"adamw": 2e-3, "adamax": 2e-3, "adadelta": 1.0}
+
+
+class Once:
+    """Remembers what functions return: runs of a study read data and take digests once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def __call__(self, make: Callable[..., T], *given: Any, key: Any = None) -> T:
+        """Return what a function makes, as it was made before for the same key."""
+        key = make.__name__, given if key is None else key
+        if key not in self._known:
+            self._known[key] = make(*given)
+        result: T = self._known[key]
+        return result
+
+
+@dataclass(frozen=True)
+class Located:
+    """What a recipe needs, and where it lies."""
+
+    recipe: Recipe
+    encoders: dict[EncoderSpec, str] = field(default_factory=dict)
+    words: dict[WordsSpec, WordSource] = field(default_factory=dict)
+    outside: dict[str, tuple[str, str]] = field(default_factory=dict)
+    tasks: Sequence[TaskPlan] = ()
+    tagger: Tagger | None = None
+
+
+def locate_all(recipe: Recipe, once: Once, found: Collector) -> Located:
+    """Find what a recipe needs, and collect what is wrong with it as far as that is quickly seen."""
+    encoders: dict[EncoderSpec, str] = {}
+    words: dict[WordsSpec, WordSource] = {}
+    outside: dict[str, tuple[str, str]] = {}
+    tasks: Sequence[TaskPlan] = ()
+    tagger = None
+    lengths = tuple((name, task.max_length) for name, task in recipe.tasks.items())
+    for name in own_names(recipe):
+        if name in (*ASSETS, *NETWORKS) or (recipe.find(name) / "config.json").exists():
+            with found:
+                raise UserError(f'teacher {name}: there is an encoder "{name}" already → choose another name')
+    for settings in all_settings(recipe):
+        with found:
+            pick_precision(settings.training.precision, pick_device(recipe.machine))
+        spec = settings.encoder
+        if not spec.own and spec.name not in own_names(recipe):
+            with found:
+                encoders[spec] = once(_find_encoder, recipe, spec, key=(spec, lengths))
+        elif spec.own:
+            with found:
+                words[spec.words] = once(_find_words, recipe, spec.words, key=spec.words)
+    for teacher in recipe.teachers:
+        if not teacher.trained:
+            with found:
+                outside[str(teacher.name)] = once(_find_teacher, recipe, teacher, key=teacher.model_dump_json())
+    with found:
+        tasks = once(resolve_tasks, recipe, key=decisive(recipe))
+    with found:
+        tagger = tagger_of(recipe)
+    return Located(recipe, encoders, words, outside, tasks, tagger)
+
+
+def read_inputs(located: Located, once: Once, watch: Watch) -> Inputs:
+    """Read a recipe's tasks with all their rows, augmented ones included."""
+    recipe, key = located.recipe, decisive(located.recipe)
+    student = recipe.student
+    seed = recipe.seed if student.augment and student.augment.seed == "student" else 0
+    augment = student.augment.model_dump_json() if student.augment else None
+    rows = once(_read, located, watch, key=key)
+    loaded = once(augment_tasks, recipe, rows, located.tagger, watch, key=(key, augment, student.tasks, seed))
+    identities = {place: once(identity, place) for place in located.encoders.values()}
+    return Inputs(recipe, loaded, located.encoders, identities, located.words, located.outside)
+
+
+def _read(located: Located, watch: Watch) -> dict[str, LoadedTask]:
+    recipe, skip = located.recipe, located.recipe.data.on_bad_row == "skip"
+    loaded = read_tasks(located.tasks, skip, cache_folder(recipe), lambda what, rows: watch(Reading(what, rows)))
+    # A diagnostic set's labels are in the order of the head that answers it, also where that is the user's own.
+    return {name: as_trained(task, loaded[task.task.head].task) for name, task in loaded.items()}
+
+
+def all_settings(recipe: Recipe) -> list[Settings]:
+    """Return the settings of all models that a recipe trains."""
+    parts = [*(teacher for teacher in recipe.teachers if teacher.trained), recipe.student]
+    return [recipe.settings(part) for part in parts]
+
+
+def warn_of_rates(recipes: Sequence[Recipe]) -> None:
+    """Warn of a rate at which a network that begins at random would hardly learn."""
+    for name, optimizer, rate in dict.fromkeys(
+        (settings.encoder.name, settings.training.optimizer, settings.training.lr)
+        for recipe in recipes
+        for settings in all_settings(recipe)
+        if settings.encoder.own
+    ):
+        usual = _USUAL[optimizer]
+        if rate != "auto" and rate < usual / 10:
+            what = f"{name} begins at random and hardly learns at a learning rate of {rate:g}"
+            log.warning("%s → write training: {lr: %g} for it, as is usual with %s", what, usual, optimizer)
+
+
+def _find_encoder(recipe: Recipe, spec: EncoderSpec) -> str:
+    """Return what the loaders take for an encoder, when it can read as many tokens as are asked for."""
+    there = recipe.find(spec.name)
+    encoder = resolve(str(there) if there.is_dir() else spec.name)
+    own_lengths = {f"tasks.{name}.max_length": task.max_length for name, task in recipe.tasks.items()}
+    lengths = {place: length for place, length in own_lengths.items() if length}
+    check_lengths(spec.name, encoder, {"encoder.max_length": spec.max_length, **lengths})
+    check_layers(spec, encoder)
+    return encoder
+
+
+def _find_words(recipe: Recipe, spec: WordsSpec) -> WordSource:
+    """Return where a network's vectors and tokeniser lie, when they fit what is asked for."""
+    vectors, place, digests = None, "", {}
+    if spec.vectors is not None:
+        there = recipe.find(spec.vectors)
+        vectors = there if there.exists() else locate_vectors(spec.vectors)
+        size = vector_size(vectors)
+        if spec.size not in (None, size):
+            raise UserError(f"encoder.words.size: {spec.size}, but {spec.vectors} has vectors of {size} → leave it out")
+        files = sorted(vectors.iterdir()) if vectors.is_dir() else [vectors]
+        digests = {f"vectors/{number}": file_digest(file) for number, file in enumerate(files)}
+    if spec.tokenizer != "words":
+        there = recipe.find(spec.tokenizer)
+        place = resolve(str(there) if there.is_dir() else spec.tokenizer)
+        # What it knows besides, its tokeniser does not tell.
+        others = {name: digest for name, digest in identity(place).items() if not name.endswith(".safetensors")}
+        digests |= {f"tokenizer/{name}": digest for name, digest in others.items()}
+    return WordSource(vectors, place, digests)
+
+
+def _find_teacher(recipe: Recipe, spec: TeacherSpec) -> tuple[str, str]:
+    """Return where a teacher that is not trained here lies, and the digest of what it says."""
+    if spec.checkpoint is None:
+        return "", predictions_digest(find_files(spec.predictions, recipe.roots()), spec.labels, spec.values)
+    there = recipe.find(spec.checkpoint)
+    try:
+        place = locate(str(there) if there.is_dir() else spec.checkpoint)
+    except UserError as error:
+        raise UserError(f"teacher {spec.name}: {str(error).removeprefix('encoder ')}") from None
+    return place, checkpoint_digest(place, spec.labels, spec.max_length)

@@ -1,0 +1,206 @@
+"""The teachers of a recipe: the models that they are, the choice among them, and what each teaches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from understill.disk import fingerprint
+from understill.errors import UserError
+from understill.pipeline.plan.model_plans import Inputs, finetuned, plan_model, start_of
+from understill.pipeline.plan.parts import ChoicePlan, Fold, ModelPlan, Start, TeacherPlan
+from understill.pipeline.plan.sizes import dev_sets
+from understill.recipe import Recipe
+from understill.recipe.schema import Settings, TeacherSpec
+from understill.targets.ensemble import shares, weights_of
+
+#: Goes up whenever teachers would be judged or heard in another way.
+LABEL_VERSION = 1
+#: Goes up whenever others would be chosen among the same candidates.
+CHOICE_VERSION = 1
+
+
+class Candidate(NamedTuple):
+    """A teacher before its fine-tuning."""
+
+    name: str
+    spec: TeacherSpec
+    models: Mapping[tuple[str, ...], tuple[ModelPlan, ...]]  # by tasks; one model, one for each fold, or none to train
+
+
+@dataclass(frozen=True)
+class TeacherPlans:
+    """Of each task those that may teach it, and the models that they are."""
+
+    of: Mapping[str, Sequence[TeacherPlan]]
+    trained: Mapping[str, Sequence[ModelPlan]]  # by teacher, before any fine-tuning
+    models: tuple[ModelPlan, ...]  # in the order of training
+    choice: ChoicePlan | None
+
+
+def plan_teachers(inputs: Inputs) -> TeacherPlans:
+    """Plan the teachers of a recipe."""
+    recipe, trained = inputs.recipe, dict[str, list[ModelPlan]]()
+    learnt = [each for spec in recipe.teachers for each in _before_finetuning(inputs, spec, trained)]
+    candidates = [each for each in learnt if any(each.spec.teaches_task(name) for name in inputs.own)]
+    choice = _plan_choice(inputs, candidates) if chosen_early(recipe) else None
+    of: dict[str, list[TeacherPlan]] = {name: [] for name in inputs.own}
+    models = [model for mine in trained.values() for model in mine]
+    for candidate in candidates:
+        for teacher in _lessons_of(inputs, candidate, choice):
+            of[teacher.task].append(teacher)
+            models += teacher.models if candidate.spec.finetune is not None else ()
+    _check_rule(recipe, of)
+    return TeacherPlans(of, trained, tuple(models), choice)
+
+
+def chosen_early(recipe: Recipe) -> bool:
+    """Tell whether teachers are chosen before they are fine-tuned."""
+    rule = recipe.targets.best
+    return bool(rule and rule.by and any(spec.finetune is not None for spec in recipe.teachers))
+
+
+def _before_finetuning(inputs: Inputs, spec: TeacherSpec, trained: dict[str, list[ModelPlan]]) -> Iterator[Candidate]:
+    """Yield a teacher, once for each of its seeds, and put its models among those that are trained."""
+    recipe, own = inputs.recipe, inputs.own
+    for name in (*spec.tasks, *(spec.teaches or ())):
+        if name not in own:
+            raise UserError(f"teacher {spec.name}: {name} is answered by another task's head; leave it out")
+    keys = [name for name in own if not spec.tasks or name in spec.tasks]
+    if not spec.trained:
+        yield Candidate(str(spec.name), spec, {(key,): () for key in keys})
+        return
+    settings = recipe.settings(spec)
+    groups = {"": keys} if spec.models == "together" else {f"-{key}": [key] for key in keys}
+    mine = trained[str(spec.name)] = []
+    # Where the recipe does not say, not the student's: one set of teachers serves all its seeds.
+    seeds = (recipe.seed,) if spec.seeds == "student" else spec.seeds or (0,)
+    for seed in seeds:
+        name = f"{spec.name}-seed{seed}" if len(seeds) > 1 else str(spec.name)
+        start = start_of(inputs, settings, trained)
+        models = {
+            tuple(group): tuple(_folds(inputs, f"{name}{suffix}", group, settings, start, seed, spec.folds))
+            for suffix, group in groups.items()
+        }
+        mine += [model for group in models.values() for model in group]
+        yield Candidate(name, spec, models)
+
+
+def _folds(
+    inputs: Inputs, name: str, keys: Sequence[str], settings: Settings, start: Start, seed: int, folds: int | None
+) -> Iterator[ModelPlan]:
+    """Yield the model of a teacher, or one for each fold."""
+    if folds is None:
+        yield plan_model(inputs, name, "teacher", keys, settings, start, seed)
+        return
+    for number in range(folds):
+        fold = Fold(number, folds)
+        yield plan_model(inputs, f"{name}-fold{number + 1}", "teacher", keys, settings, start, seed, fold=fold)
+
+
+def _lessons_of(inputs: Inputs, candidate: Candidate, choice: ChoicePlan | None) -> Iterator[TeacherPlan]:
+    """Yield a teacher for each task that it teaches, fine-tuned on it where its recipe says so."""
+    spec = candidate.spec
+    for group, models in candidate.models.items():
+        for key in group:
+            if not spec.teaches_task(key):
+                continue
+            mine = models
+            if spec.finetune is not None:
+                settings = inputs.recipe.finetuning(spec)
+                mine = tuple(finetuned(inputs, model, key, settings, "teacher", choice) for model in models)
+            place, digest = "", ""
+            if spec.trained:
+                prints = [each.fingerprint for each in mine]
+                digest = prints[0] if len(mine) == 1 else fingerprint(prints)
+            else:
+                place, digest = inputs.outside[str(spec.name)]
+            folder = inputs.artifacts / f"verdict-{key}-{_verdict_print(inputs, key, digest)[:16]}"
+            yield TeacherPlan(candidate.name, key, spec, digest, mine, place, folder, choice)
+
+
+def _verdict_print(inputs: Inputs, key: str, digest: str) -> str:
+    """Return the fingerprint of how a teacher does on dev."""
+    loaded = inputs.loaded
+    return fingerprint(
+        {
+            "stage": "examine",
+            "version": LABEL_VERSION,
+            "teacher": digest,
+            "task": loaded[key].task.to_dict(),
+            "dev": {
+                f"{task.task.name}/{split}": task.splits[split].fingerprint for task, split in dev_sets(loaded, key)
+            },
+            "train": loaded[key].splits["train"].fingerprint,
+        }
+    )
+
+
+# The choice -----------------------------------------------------------------------------------------------------------
+
+
+def _plan_choice(inputs: Inputs, candidates: Sequence[Candidate]) -> ChoicePlan:
+    """Plan which candidates go on to be fine-tuned; refused where their dev scores could not decide it."""
+    recipe = inputs.recipe
+    rule = recipe.targets.best
+    assert rule
+    for candidate in candidates:
+        if candidate.spec.folds:
+            what = f"teacher {candidate.name} is several models, one for each fold, of which none can be judged alone"
+            raise UserError(f"targets.best.by: {what} → leave folds out, or best")
+        if candidate.spec.finetune is None:
+            what = f"teacher {candidate.name} is not fine-tuned as the others are"
+            raise UserError(f"targets.best.by: {what} → give all teachers finetune, or leave best.by out")
+    _check_count(recipe, candidates)
+    if isinstance(recipe.targets.weights, dict):
+        weights_of({each.name: str(each.spec.name) for each in candidates}, recipe.targets.weights)
+    models = {each.name: next(iter(each.models.values()))[0] for each in candidates}
+    for name, model in models.items():
+        _check_by(recipe, name, [task.name for task in model.tasks], "learn")
+        twin = next(other for other in models if models[other].folder == model.folder)
+        if twin != name:
+            what = f"teachers {twin} and {name} differ only in their fine-tuning, which comes after the choice"
+            raise UserError(f"targets.best.by: {what} → leave best.by out, or let them differ before")
+    # Of the candidates and the rule, which decide it, so that all that follows has its name before the choice is made.
+    print_of = fingerprint(
+        {
+            "stage": "choose",
+            "version": CHOICE_VERSION,
+            "candidates": {name: model.fingerprint for name, model in models.items()},
+            "rule": rule.model_dump(mode="json"),
+        }
+    )
+    return ChoicePlan(rule, models, print_of, inputs.artifacts / f"choice-{print_of[:16]}")
+
+
+def _check_rule(recipe: Recipe, of: Mapping[str, Sequence[TeacherPlan]]) -> None:
+    """Refuse weights and choices that cannot be carried out, before anything is trained for them."""
+    rule = recipe.targets
+    for teachers in of.values():
+        if teachers and rule.weights != "dev":
+            names = {each.name: str(each.spec.name) for each in teachers}
+            shares(list(names), weights_of(names, rule.weights), [None] * len(names))
+    if rule.best and not chosen_early(recipe):
+        teaches: dict[str, list[str]] = {}
+        for task, teachers in of.items():
+            for teacher in teachers:
+                teaches.setdefault(teacher.name, []).append(task)
+        _check_count(recipe, teaches)
+        for name in sorted(teaches):
+            _check_by(recipe, name, teaches[name], "teach")
+
+
+def _check_count(recipe: Recipe, every: Collection[Any]) -> None:
+    rule = recipe.targets.best
+    if rule and rule.count > len(every):
+        what = f"{rule.count} is more than there are teachers"
+        raise UserError(f"targets.best.count: {what} → at most {len(every)}")
+
+
+def _check_by(recipe: Recipe, name: str, tasks: Collection[str], verb: str) -> None:
+    """Refuse a choice by tasks that a teacher has no score on."""
+    for task in recipe.targets.best.by if recipe.targets.best else ():
+        if task not in tasks:
+            fix = f"name tasks that all teachers {verb}"
+            raise UserError(f"targets.best.by: teacher {name} does not {verb} {task} → {fix}")

@@ -77,6 +77,7 @@ def test_a_run_leaves_as_onnx_and_answers_alike(
     assert f"wrote {out}" in said
     assert sorted(path.name for path in out.iterdir()) == [
         "README.md",
+        "checksums.json",
         "model.onnx",
         "recipe.yaml",
         "tokenizer.json",

@@ -23,6 +23,7 @@ def test_a_run_writes_exactly_these_files(make_tiny: Callable[..., Recipe]) -> N
     run = pipeline.run(make_tiny())
     (model,) = run.models
     assert files(model.folder) == [
+        "checksums.json",
         "config.json",
         "model.safetensors",
         "recipe.yaml",

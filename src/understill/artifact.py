@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import time
-import uuid
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +13,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from understill.disk import CHECKSUMS, discard, fault_of, fingerprint, publish, seal, sweep
+from understill.disk import CHECKSUMS, discard, fault_of, fingerprint, hidden_folder, publish, seal, sweep
 from understill.errors import UserError
 from understill.events import Waiting, Watch
 
@@ -76,17 +74,12 @@ class Artifact:
         """
         if self.folder.exists() and (fault := self._fault()):
             self._discard(fault)
-        self.root.mkdir(parents=True, exist_ok=True)
         sweep(self.root, f".{self.kind}-*.part")
-        part = self.root / f".{self.folder.name}.{uuid.uuid4().hex[:12]}.part"
-        part.mkdir()
-        try:
+        with hidden_folder(self.folder) as part:
             yield part
             seal(part, self._header())
             if not publish(part, self.folder, self.sound):
                 raise UserError(f"{self.folder} cannot be replaced; remove it by hand")
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
 
     def seal(self, parts: Collection[str]) -> None:
         """Call what was made in its own folder, bit by bit, finished: these parts of it count from now on."""

@@ -9,6 +9,8 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +91,15 @@ def read_record(path: Path) -> dict[str, Any]:
     return values
 
 
-def seal(folder: Path, facts: Mapping[str, Any] | None = None, parts: Collection[str] = ()) -> None:
-    """Write down what each file of a folder holds, or of these parts of it; what is added later does not matter."""
-    (folder / CHECKSUMS).unlink(missing_ok=True)
-    files = {path.relative_to(folder).as_posix(): path for path in _files(folder, parts)}
+def seal(
+    folder: Path, facts: Mapping[str, Any] | None = None, parts: Collection[str] = (), beside: Collection[Path] = ()
+) -> None:
+    """Write down what each file of a folder holds, or of some parts of it, and files elsewhere that it stands on.
+
+    What is added later does not matter.
+    """
+    files = {Path(os.path.relpath(path, folder)).as_posix(): path for path in (*_files(folder, parts), *beside)}
+    files.pop(CHECKSUMS, None)
     for path in {*files.values(), *(path.parent for path in files.values())}:
         sync(path)
     sums = {name: [path.stat().st_size, known_digest(path)] for name, path in sorted(files.items())}
@@ -110,8 +117,11 @@ def _files(folder: Path, parts: Collection[str]) -> Iterator[Path]:
             yield path
 
 
-def fault_of(folder: Path, facts: Mapping[str, Any] | None = None) -> str:
-    """Say what is wrong with a folder that was sealed with these facts; empty where every file holds what it should."""
+def fault_of(folder: Path, facts: Mapping[str, Any] | None = None, names: Collection[str] = ()) -> str:
+    """Say what is wrong with a folder that was sealed with these facts; empty where every file holds what it should.
+
+    With names, only these files are read.
+    """
     try:
         record = read_record(folder / CHECKSUMS)
         files = record["files"]
@@ -123,6 +133,8 @@ def fault_of(folder: Path, facts: Mapping[str, Any] | None = None) -> str:
         return f"{CHECKSUMS} speaks of something else"
     for name, (size, digest) in files.items():
         path = folder / name
+        if names and name not in names:
+            continue
         try:
             if path.stat().st_size != size or known_digest(path) != digest:
                 return f"{name} was changed or damaged"
@@ -133,9 +145,9 @@ def fault_of(folder: Path, facts: Mapping[str, Any] | None = None) -> str:
     return ""
 
 
-def refuse_damage(folder: Path) -> None:
-    """Refuse a sealed folder that nobody can make again where a file is missing or differs."""
-    if fault := fault_of(folder):
+def refuse_damage(folder: Path, names: Collection[str] = ()) -> None:
+    """Refuse a sealed folder that nobody can make again where a file, or one of these, is missing or differs."""
+    if (folder / CHECKSUMS).exists() and (fault := fault_of(folder, names=names)):
         raise UserError(f"{folder}: {fault} → copy the whole folder again")
 
 
@@ -166,6 +178,36 @@ def sweep(folder: Path, pattern: str) -> None:
             continue
         if time.time() - newest > STALE:
             shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def hidden_folder(folder: Path) -> Iterator[Path]:
+    """Give a hidden folder beside a folder's place; whatever is left there in the end is removed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    sweep(folder.parent, f".{escape(folder.name)}.*.part")
+    part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:12]}.part")
+    part.mkdir()
+    try:
+        yield part
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def replacing(folder: Path, beside: Collection[Path] = ()) -> Iterator[Path]:
+    """Give a hidden folder to write in, which takes a folder's place, sealed, when all went well.
+
+    An old one is removed only when the new one stands.
+    """
+    with hidden_folder(folder) as part:
+        yield part
+        seal(part, beside=beside)
+        if folder.exists():
+            folder.rename(part.with_suffix(".old"))
+        part.rename(folder)
+        sync(folder.parent)
+    for old in folder.parent.glob(f".{escape(folder.name)}.*.old"):
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def publish(part: Path, folder: Path, sound: Callable[[], bool]) -> bool:

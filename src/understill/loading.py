@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from understill.disk import refuse_damage
 from understill.errors import UserError
 from understill.runtime.answers import Answerer
 from understill.runtime.onnx import MANIFEST, OnnxModel, is_export
@@ -20,6 +21,7 @@ def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> A
     torch and transformers. What cannot be loaded raises `understill.UserError`, which says why in a sentence.
     """
     folder = Path(path)
+    refuse_damage(folder)
     if is_export(folder):
         if device not in ("auto", "cpu"):
             raise UserError(f"{folder} is an ONNX export, which runs on the CPU → leave out the device {device}")

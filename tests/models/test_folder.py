@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import STARS, TASKS, TOPIC, liven, same, some_batch, some_model, weights_of
+from understill.disk import seal
 from understill.errors import UserError
 from understill.models import folder as folders
 from understill.models.encoder import load_tokenizer
@@ -133,7 +135,7 @@ def forget_a_weight(folder: Path) -> None:
         (write("understill.json", "{"), r"understill\.json: broken"),
         (write("understill.json", "[]"), r"understill\.json: broken"),
         (write("understill.json", "\xff\xfe"), r"understill\.json: broken"),
-        (manifest(format=2), "format 2 is not known"),
+        (manifest(format=1), "format 1 is not known"),
         (manifest(format=None), "format None is not known"),
         (manifest(tasks=None), "broken: KeyError: 'tasks'"),
         (manifest(tasks=3), "broken"),
@@ -144,12 +146,38 @@ def forget_a_weight(folder: Path) -> None:
         (write("scores.json", "{"), r"scores\.json: broken"),
     ],
 )
-def test_a_damaged_folder_is_refused_in_one_sentence(damage: Callable[[Path], None], message: str, saved: Path) -> None:
+def test_a_folder_that_makes_no_sense_is_refused_in_one_sentence(
+    damage: Callable[[Path], None], message: str, saved: Path
+) -> None:
     damage(saved)
+    seal(saved)  # as if somebody had written it so
     with pytest.raises(UserError, match=message) as caught:
         load_model(saved)
     assert "\n" not in str(caught.value)
     assert str(saved) in str(caught.value)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "cut", "gone"])
+def test_any_file_that_is_not_as_it_was_saved_is_refused_by_name(harm: str, saved: Path) -> None:
+    for path in sorted(saved.iterdir()):
+        content = path.read_bytes()
+        middle = len(content) // 2
+        if harm == "flipped":
+            path.write_bytes(content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :])
+        elif harm == "cut":
+            path.write_bytes(content[:middle])
+        else:
+            path.unlink()
+        with pytest.raises(UserError, match=rf"{path.name}(:| was changed| is missing| here)") as caught:
+            load_model(saved)
+        assert "\n" not in str(caught.value)
+        path.write_bytes(content)
+        load_model(saved)
+
+
+def test_a_file_that_is_added_is_no_damage(saved: Path) -> None:
+    (saved / "notes.txt").write_text("mine")
+    load_model(saved)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -160,7 +188,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 # Interrupted saves ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", ["save_file", "_put"])
+@pytest.mark.parametrize("function", ["save_file", "_write"])
 def test_an_interrupted_save_leaves_the_old_folder_as_it_was(
     function: str, saved: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,8 +226,9 @@ def test_at_the_worst_moment_the_old_model_still_lies_beside(
 
 def test_a_save_replaces_the_old_folder_whole_and_clears_up_after_killed_ones(saved: Path, tiny: Path) -> None:
     (saved / "old.txt").touch()
-    for name in (".model.99999", ".model.99999.old", ".model.notes", "models"):
+    for name in (".model.99999.part", ".model.99999.old", ".model.notes", "models"):
         (saved.parent / name).mkdir()
+        os.utime(saved.parent / name, (1, 1))
     other = some_model(tiny, seed=1)
     save(saved, other, tiny)
     assert same(weights_of(load_model(saved).model), weights_of(other))

@@ -53,6 +53,7 @@ def test_it_answers_with_onnxruntime_tokenizers_and_numpy_alone(kind: str, tmp_p
     told, refused, ours = json.loads(done.stdout)
     assert not {"torch", "transformers", "pydantic", "pyarrow", "onnx"} & set(refused), "not even tried"
     assert ours == [
+        "understill.disk",
         "understill.errors",
         "understill.loading",
         "understill.plugins",

@@ -24,6 +24,7 @@ import pytest
 from kinds import BEST
 from serving import Served, export_tiny, serving
 from understill.cli import main
+from understill.disk import seal
 from understill.errors import UserError
 from understill.loading import load
 from understill.serve import starting
@@ -375,6 +376,7 @@ def slow_to_load(model: Path) -> bytes:
     """Make a model one that is being loaded until somebody hands out the content of its tokeniser."""
     content = (model / "tokenizer.json").read_bytes()
     (model / "tokenizer.json").unlink()
+    seal(model)
     os.mkfifo(model / "tokenizer.json")
     return content
 

@@ -13,6 +13,7 @@ import pytest
 
 from kinds import LENGTHS, SECOND, TASKS, TEXTS
 from serving import Served, serving
+from understill.disk import seal
 from understill.loading import load
 from understill.runtime.answers import Answerer
 
@@ -169,6 +170,7 @@ def test_a_row_on_which_the_model_fails_fails_alone_and_its_text_is_not_logged(
     # More tokens than the encoder has positions for, so that the graph itself fails.
     facts["max_lengths"] = {name: 500 for name in facts["max_lengths"]}
     (broken / "understill.json").write_text(json.dumps(facts), encoding="utf-8")
+    seal(broken)
     long = "the secret film " * 100
     with serving(broken, tmp_path) as server, ThreadPoolExecutor(12) as pool:
         replies = list(pool.map(lambda n: server.ask(texts=long if n % 4 == 0 else "good"), range(24)))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kinds import ALIKE, BEST, FOLLOWS, KINDS, SECOND, TASKS, TEXTS, save_kind
+from understill.disk import seal
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
 from understill.loading import load
@@ -112,7 +113,8 @@ def test_the_graph_is_one_for_all_tasks_and_asks_for_tokens_alone(both: tuple[Pr
     _, export = both
     assert [each.name for each in export.session.get_outputs()] == [f"logits_{task.name}" for task in TASKS]
     assert set(export.asks) <= {"ids", "lengths", "second"}
-    assert sorted(path.name for path in export.source.iterdir()) == ["model.onnx", "tokenizer.json", "understill.json"]
+    files = ["checksums.json", "model.onnx", "tokenizer.json", "understill.json"]
+    assert sorted(path.name for path in export.source.iterdir()) == files
 
 
 @pytest.mark.parametrize("network", sorted(set(HEAD_SHAPES) - {"bert", "roberta"}))
@@ -181,12 +183,15 @@ def export_folder(tmp_path: Path) -> Path:
 )
 def test_a_broken_file_is_one_sentence(export_folder: Path, name: str, content: str, said: str) -> None:
     (export_folder / name).write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{name} was changed or damaged → copy the whole folder again"):
+        load(export_folder)
+    seal(export_folder)  # as if somebody had written it so
     with pytest.raises(UserError, match=said) as error:
         load(export_folder)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
+@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json", "checksums.json"])
 def test_a_file_that_is_missing_is_named(export_folder: Path, name: str) -> None:
     (export_folder / name).unlink()
     with pytest.raises(UserError, match=rf"onnx: {name} is missing → copy the whole folder again"):
@@ -224,6 +229,7 @@ def test_a_manifest_without_a_fact_is_broken(export_folder: Path) -> None:
     facts = json.loads(path.read_text(encoding="utf-8"))
     del facts["max_lengths"]
     path.write_text(json.dumps(facts), encoding="utf-8")
+    seal(export_folder)
     with pytest.raises(UserError, match="broken: KeyError: 'max_lengths'"):
         load(export_folder)
 

@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, pipeline
 
 from kinds import ALIKE, BEST, FOLLOWS, KINDS, MOOD, STARS, TASKS, TEXTS, TOPIC, save_kind
 from kinds import SECOND as ANY_SECOND
+from understill.disk import seal
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
 from understill.loading import load
@@ -126,6 +127,9 @@ def test_a_broken_classifier_is_one_sentence(tmp_path: Path) -> None:
     predictor = opened(tmp_path, "bert")
     write_classifier(predictor.folder, MOOD, tmp_path / "plain")
     (tmp_path / "plain" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model\.safetensors is missing → copy the whole folder again"):
+        load(tmp_path / "plain")
+    seal(tmp_path / "plain")
     with pytest.raises(UserError, match="cannot be loaded") as error:
         load(tmp_path / "plain")
     assert "\n" not in str(error.value)

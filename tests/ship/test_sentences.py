@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from kinds import ALIKE, FOLLOWS, MOOD, STARS, TEXTS, TOPIC, save_kind
 from kinds import SECOND as ANY_SECOND
 from tiny import WORDS
+from understill.disk import seal
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
 from understill.loading import load
@@ -112,7 +113,8 @@ def test_the_folder_holds_plain_files_and_no_pooler(tmp_path: Path) -> None:
     files = {str(path.relative_to(plain)) for path in plain.rglob("*") if path.is_file()}
     assert files == {
         "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors", "3_Dense/config.json",
-        "3_Dense/model.safetensors", "4_Dense/config.json", "4_Dense/model.safetensors", "config.json",
+        "3_Dense/model.safetensors", "4_Dense/config.json", "4_Dense/model.safetensors", "checksums.json",
+        "config.json",
         "config_sentence_transformers.json", "model.safetensors", "modules.json", "sentence_bert_config.json",
         "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
@@ -131,6 +133,9 @@ def test_the_folder_holds_plain_files_and_no_pooler(tmp_path: Path) -> None:
 def test_a_damaged_folder_is_refused_in_one_sentence(damage: Callable[[Path], Any], said: str, tmp_path: Path) -> None:
     written(tmp_path, "bert", MOOD)
     damage(tmp_path / "plain")
+    with pytest.raises(UserError, match=r"(was changed or damaged|is missing) → copy the whole folder again"):
+        load(tmp_path / "plain")
+    seal(tmp_path / "plain")  # as if somebody had written it so
     with pytest.raises(UserError, match=said) as error:
         load(tmp_path / "plain")
     assert "\n" not in str(error.value)

@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from helpers import MOOD, STARS, TOPIC, liven, some_model
 from understill.data.taskdata import TaskData
+from understill.disk import seal
 from understill.errors import UserError
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
@@ -359,4 +360,7 @@ def test_the_digest_of_a_model_covers_its_tasks(run: Path) -> None:
     manifest = json.loads((folder / "understill.json").read_text())
     manifest["tasks"][0]["labels"] = ["upset", "calm"]
     (folder / "understill.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"understill\.json was changed or damaged"):
+        checkpoint_digest(str(folder), {}, None)
+    seal(folder)
     assert checkpoint_digest(str(folder), {}, None) != before

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import TASKS, same, some_batch, some_model, weights_of
+from understill.disk import seal
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
 from understill.train import checkpoint
@@ -76,6 +77,7 @@ def test_a_checkpoint_is_plain_files(tiny: Path, tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 3, model, optimizer, {})
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
         "checkpoint-3",
+        "checkpoint-3/checksums.json",
         "checkpoint-3/state.json",
         "checkpoint-3/state.safetensors",
     ]
@@ -146,12 +148,15 @@ DAMAGE = [
 ]
 
 
+@pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_checkpoint_gives_way_to_an_older_one(
-    damage: Callable[[Path], None], two: tuple[Path, Any], tiny: Path, caplog: pytest.LogCaptureFixture
+    damage: Callable[[Path], None], sealed: bool, two: tuple[Path, Any], tiny: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, weights = two
     damage(folder / "checkpoint-6")
+    if sealed:  # as if somebody had written it so
+        seal(folder / "checkpoint-6")
     model, optimizer = fresh(tiny, seed=1)
     with caplog.at_level(logging.WARNING):
         found = load_checkpoint(folder, model, optimizer, KEYS)
@@ -174,6 +179,24 @@ def test_when_all_are_damaged_the_model_is_as_it_was(
     assert not state_of(optimizer)
 
 
+@pytest.mark.parametrize(
+    "name", ["checkpoint-6/state.safetensors", "checkpoint-6/checksums.json", "best-2.safetensors"]
+)
+def test_a_flipped_bit_in_a_checkpoint_or_in_what_it_stands_on_gives_way_to_an_older_one(
+    name: str, two: tuple[Path, Any], tiny: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, weights = two
+    (folder / "best-2.safetensors").write_bytes(b"the best")
+    seal(folder / "checkpoint-6", beside=[folder / "best-2.safetensors"])
+    content = bytearray((folder / name).read_bytes())
+    content[-5] ^= 1
+    (folder / name).write_bytes(content)
+    model, optimizer = fresh(tiny, seed=1)
+    assert load_checkpoint(folder, model, optimizer, KEYS) == {"step": 3, "note": "after 3"}
+    assert same(weights_of(model), weights[3])
+    assert f"{Path(name).name} was changed or damaged" in caplog.text
+
+
 @pytest.mark.parametrize("name", [".checkpoint-9.4242", "checkpoint-9.old", "checkpoint-", "checkpoint-x"])
 def test_leftovers_of_a_crash_are_not_read(name: str, two: tuple[Path, Any], tiny: Path) -> None:
     folder, _ = two
@@ -183,7 +206,7 @@ def test_leftovers_of_a_crash_are_not_read(name: str, two: tuple[Path, Any], tin
     assert facts is not None and facts["note"] == "after 6"
 
 
-@pytest.mark.parametrize("moment", ["save_file", "sync"])
+@pytest.mark.parametrize("moment", ["save_file", "_tensors"])
 def test_a_crash_while_saving_leaves_the_last_state(
     moment: str, two: tuple[Path, Any], tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from transformers.utils import logging as hub_logging
 
 from understill.data.batch import Batch
 from understill.data.packed import Packed
-from understill.disk import file_digest
+from understill.disk import CHECKSUMS, known_digest, refuse_damage
 from understill.errors import UserError, nearest
 from understill.models import assets, attention
 from understill.models.dropout import exchange_dropout
@@ -67,7 +67,7 @@ _PACKABLE = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert"}
 
 #: The kinds of files that make up an encoder, and those among them that only tell of its training here.
 _CONTENT = (".json", ".txt", ".model", ".safetensors")
-_RECORDS = ("understill.json", "scores.json")
+_RECORDS = ("understill.json", "scores.json", CHECKSUMS)
 
 
 class Encoder(nn.Module):
@@ -212,8 +212,9 @@ def _snapshot(name: str) -> str:
 
 def identity(place: str) -> dict[str, str]:
     """Say what an encoder's folder holds, for fingerprints: the digest of every file that decides what it does."""
+    refuse_damage(Path(place))
     files = sorted(path for path in Path(place).iterdir() if path.suffix in _CONTENT and path.name not in _RECORDS)
-    return {path.name: file_digest(path) for path in files}
+    return {path.name: known_digest(path) for path in files}
 
 
 def load_encoder(spec: EncoderSpec, source: str | None = None) -> Encoder | WordEncoder:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
-from understill.disk import sync, sync_folder
+from understill.disk import CHECKSUMS, refuse_damage, replacing, seal, write_json
 from understill.errors import UserError
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.manifest import FORMAT, MANIFEST, read_facts, read_manifest
@@ -23,6 +21,7 @@ from understill.models.multitask import MultiTaskModel
 from understill.tasks import Task
 
 WEIGHTS = "model.safetensors"
+SCORES = "scores.json"
 
 
 @dataclass(frozen=True)
@@ -50,15 +49,8 @@ def save_model(
     scores: Mapping[str, Any],
 ) -> None:
     """Write a model folder; it appears under its name only when it is whole."""
-    _clear_leftovers(folder)
-    building = folder.with_name(f".{folder.name}.{os.getpid()}")
-    building.mkdir(parents=True)
-    try:
-        _write(building, model, tokenizer, max_lengths, recipe, scores)
-        sync_folder(building)
-        _put(building, folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+    with replacing(folder) as part:
+        _write(part, model, tokenizer, max_lengths, recipe, scores)
 
 
 def _write(
@@ -84,34 +76,22 @@ def _write(
     }
     (building / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (building / "recipe.yaml").write_text(recipe, encoding="utf-8")
-    (building / "scores.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+    (building / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
 
 
-def _put(building: Path, folder: Path) -> None:
-    """Move a new folder into place; an old one is only removed when the new one stands."""
-    old = folder.with_name(f"{building.name}.old")
-    if folder.exists():
-        folder.rename(old)
-    building.rename(folder)
-    sync(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _clear_leftovers(folder: Path) -> None:
-    """Remove what saves that were killed left behind."""
-    leftover = re.compile(rf"\.{re.escape(folder.name)}\.\d+(\.old)?")
-    for path in folder.parent.glob(".*"):
-        # An old model is kept while there is no new one.
-        if leftover.fullmatch(path.name) and (folder.exists() or path.suffix != ".old"):
-            shutil.rmtree(path, ignore_errors=True)
+def save_scores(folder: Path, scores: Mapping[str, Any]) -> None:
+    """Write the scores of a model into its folder."""
+    write_json(folder / SCORES, scores)
+    seal(folder)
 
 
 def load_model(folder: Path) -> ModelFolder:
     """Read a model folder; nothing but this folder is needed."""
     manifest = read_manifest(folder)
-    for name in ("config.json", "tokenizer.json", WEIGHTS):
-        if not (folder / name).is_file():
-            raise UserError(f"{folder}: {name} is missing; copy the whole folder again")
+    for name in ("config.json", "tokenizer.json", WEIGHTS, CHECKSUMS):
+        if not (folder / name).exists():
+            raise UserError(f"{folder}: {name} is missing → copy the whole folder again")
+    refuse_damage(folder)
     encoder = build_encoder(load_config(str(folder), str(folder)), manifest.pooling)
     model = MultiTaskModel(encoder, manifest.tasks, manifest.heads)
     try:
@@ -120,5 +100,5 @@ def load_model(folder: Path) -> ModelFolder:
         raise UserError(f"{folder}: the weights cannot be read: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         raise UserError(f"{folder}: the weights do not fit {MANIFEST} and config.json") from error
-    scores = read_facts(folder / "scores.json") if (folder / "scores.json").exists() else {}
+    scores = read_facts(folder / SCORES) if (folder / SCORES).exists() else {}
     return ModelFolder(folder, model.eval(), load_tokenizer(str(folder), str(folder)), manifest.max_lengths, scores)

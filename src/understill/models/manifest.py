@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from understill.disk import refuse_damage
 from understill.errors import UserError
 from understill.recipe.schema import HeadsSpec
 from understill.runtime.onnx import is_export
 from understill.tasks import Task
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "understill.json"
 
 
@@ -84,6 +85,7 @@ def _values(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder}: no {MANIFEST} here, so this is no understill model; give the folder that a run printed"
         )
+    refuse_damage(folder, (MANIFEST,))
     if is_export(folder):
         fix = "name the model that it was made of"
         raise UserError(f"{folder} is an ONNX export, which answers (understill predict) and no more → {fix}")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from glob import escape
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ from understill.data.demo import TASKS as DEMO
 from understill.data.encode import all_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
-from understill.disk import sweep, sync, sync_folder, write_bytes
+from understill.disk import hidden_folder, seal, sync, write_bytes
 from understill.errors import DataError, UserError, counted
 from understill.evaluate.agreement import interval_of
 from understill.evaluate.clock import PIPELINE_BATCH, Text, apart
@@ -103,29 +101,27 @@ def export(
         raise UserError(f"{order.source}: {RECIPE} is missing, which goes with an export → copy the whole folder again")
     folder = load_model(order.source)
     loaded = _loaded(recipe, order.tasks, watch)
-    building = _begin(order.target)
-    try:
+    with _hidden(order.target) as building:
         shipment = Shipment(order.source.name, Predictor(folder), recipe, loaded, to, limit, watch)
         for part, own in order.parts.items():
             shipment.make(building / part, own)
         _put(building, order.target)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
     parts = tuple(order.target / part for part in order.parts)
     pair = all(task.pair for task in next(iter(order.parts.values())))
     return Exported(order.target, parts, pair, tuple(shipment.parity), tuple(shipment.rounded), order.left)
 
 
-def _begin(target: Path) -> Path:
-    """Make the folder that an export lies in until it is whole; those of exports that were killed go."""
-    sweep(target.parent, f".{escape(target.name)}.*.part")
-    building = target.with_name(f".{target.name}.{os.getpid()}.part")
+@contextmanager
+def _hidden(target: Path) -> Iterator[Path]:
+    """Give the folder that an export lies in until it is whole."""
     try:
-        building.mkdir(parents=True)
+        stack = ExitStack()
+        building = stack.enter_context(hidden_folder(target))
     except OSError as error:
         fix = "choose another place with --out"
         raise UserError(f"{target}: no folder can be made there: {error.strerror} → {fix}") from None
-    return building
+    with stack:
+        yield building
 
 
 def _put(building: Path, target: Path) -> None:
@@ -291,7 +287,7 @@ class Shipment:
         )
         write_bytes(place / RECIPE, folder.path.joinpath(RECIPE).read_bytes())
         write_bytes(place / "README.md", as_markdown(card).encode())
-        sync_folder(place)
+        seal(place)
 
 
 def _answer(model: Answerer, task: Task, texts: Sequence[Text]) -> None:

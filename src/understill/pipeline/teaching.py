@@ -12,7 +12,7 @@ from typing import Any
 from understill.disk import write_json
 from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, Teaching, Turn, Watch, silent
 from understill.models.encoder import load_tokenizer
-from understill.models.folder import load_model, save_model
+from understill.models.folder import load_model, save_model, save_scores
 from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.labelling import join_targets
 from understill.pipeline.locking import patiently
@@ -196,7 +196,7 @@ def _score(plan: Plan, model: ModelPlan, watch: Watch) -> Scores:
     folder = load_model(model.folder / "model")
     tokens = _tokeniser(plan, model, folder.tokenizer, watch)
     scores = score_model(folder, model.scored, tokens, plan.recipe, model.folder / "predictions")
-    write_json(model.folder / "model" / "scores.json", scores)
+    save_scores(folder.path, scores)
     return scores
 
 

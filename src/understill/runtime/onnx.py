@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from understill.disk import CHECKSUMS, refuse_damage
 from understill.errors import UserError
 from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.cores import cores
@@ -22,7 +23,7 @@ from understill.tasks import Task
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 #: What an exported folder holds, beside its README.
 MANIFEST, GRAPH, TOKENIZER = "understill.json", "model.onnx", "tokenizer.json"
 #: What the graph may ask for: token ids [rows, length], lengths [rows], and where second texts begin [rows].
@@ -73,6 +74,7 @@ class OnnxModel(Answerer):
             fix = 'pip install "understill[onnx]", or onnxruntime, tokenizers and numpy alone'
             raise UserError(f"{folder} needs {error.name}, which is not installed → {fix}") from None
         self.source = folder
+        refuse_damage(folder)
         try:
             facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
@@ -84,7 +86,7 @@ class OnnxModel(Answerer):
             split_special = bool(facts["split_special_tokens"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None
-        for name in (GRAPH, TOKENIZER):
+        for name in (GRAPH, TOKENIZER, CHECKSUMS):
             if not (folder / name).exists():
                 raise UserError(f"{folder}: {name} is missing → copy the whole folder again")
         if threads is not None and threads < 1:

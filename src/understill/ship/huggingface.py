@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from understill.data.tokens import TextEncoder
+from understill.disk import refuse_damage, seal
 from understill.errors import UserError
 from understill.evaluate.clock import PIPELINE_BATCH, Text
 from understill.evaluate.predict import Network, predict_all
@@ -61,6 +62,7 @@ def write_classifier(folder: ModelFolder, task: Task, target: Path) -> None:
         network.load_state_dict(_weights(folder, task, network))
         network.eval().save_pretrained(target)
     _write_tokenizer(folder, task, target)
+    seal(target)
 
 
 def _write_tokenizer(folder: ModelFolder, task: Task, target: Path) -> None:
@@ -121,6 +123,7 @@ class ClassifierModel(Answerer):
     """An exported classifier, ready to answer its task."""
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
+        refuse_damage(folder)
         facts = facts_of(folder)
         assert facts is not None
         self.source = folder

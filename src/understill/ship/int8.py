@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from understill.disk import write_json
+from understill.disk import seal, write_json
 from understill.errors import UserError
 from understill.runtime.onnx import GRAPH, MANIFEST
 from understill.ship.rows import round_products
@@ -50,6 +50,7 @@ def round_weights(folder: Path) -> None:
     rounded.replace(graph)
     facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     write_json(folder / MANIFEST, {**facts, "weights": "int8"})
+    seal(folder)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from understill.data.batch import EVERY, Batch
 from understill.data.tokens import TextEncoder
-from understill.disk import write_json
+from understill.disk import seal, write_json
 from understill.models.folder import ModelFolder
 from understill.models.heads import to_scores
 from understill.models.multitask import MultiTaskModel
@@ -54,6 +54,7 @@ def write_onnx(folder: ModelFolder, tasks: Sequence[Task], target: Path) -> None
         "split_special_tokens": encode.backend.encode_special_tokens,
     }
     write_json(target / MANIFEST, facts)
+    seal(target)
 
 
 def write_graph(model: MultiTaskModel, tasks: Sequence[Task], path: Path) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from understill.disk import sync
+from understill.disk import fault_of, replacing, sync
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +24,18 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def save_checkpoint(
-    folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, facts: dict[str, Any]
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    facts: dict[str, Any],
+    beside: Collection[Path] = (),
 ) -> None:
-    """Write the state after `step`, then drop older states."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the state after `step`, which stands on files that lie beside it, then drop older states."""
     final = folder / f"checkpoint-{step}"
-    building = folder / f".checkpoint-{step}.{os.getpid()}"
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir()
-    save_file(_tensors(model, optimizer), building / "state.safetensors")
-    (building / "state.json").write_text(json.dumps({"step": step, **facts}), encoding="utf-8")
-    for path in (*building.iterdir(), building):
-        sync(path)
-    shutil.rmtree(final, ignore_errors=True)
-    building.rename(final)
-    sync(folder)
+    with replacing(final, beside) as part:
+        save_file(_tensors(model, optimizer), part / "state.safetensors")
+        (part / "state.json").write_text(json.dumps({"step": step, **facts}), encoding="utf-8")
     for path in folder.glob("*checkpoint-*"):
         if path != final:
             shutil.rmtree(path, ignore_errors=True)
@@ -54,6 +51,8 @@ def load_checkpoint(
     found = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
     for _, path in sorted(found, reverse=True):
         try:
+            if fault := fault_of(path):
+                raise ValueError(fault)
             facts: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
             if set(facts) != {"step", *keys}:
                 raise ValueError("state.json is not of this version")

@@ -14,7 +14,7 @@ import torch
 from accelerate import Accelerator
 
 from understill.data.batch import Batches
-from understill.errors import TrainingError, UserError
+from understill.errors import TrainingError
 from understill.events import Evaluated, Fitted, Report, Resumed, Scores
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
@@ -45,6 +45,7 @@ class Progress:
     stopped: bool = False
     seconds: float = 0.0  # spent so far
     history: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)  # the lines of the log
     scaler: dict[str, Any] = field(default_factory=dict)  # fp16's loss scale
     micro_batch: int | None = None  # rows per forward pass, fewer after memory ran out
 
@@ -150,7 +151,9 @@ class _Fit:
         self.best: dict[str, torch.Tensor] | None = None  # better ones, not yet written
         self.trouble = Trouble(len(self.names), accelerator.device)
         self.log = folder / "log.jsonl"
-        _trim_log(self.log, self.state.step)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Lines of steps that are about to be taken again are not kept.
+        self.log.write_text("".join(f"{json.dumps(line)}\n" for line in self.state.reports), encoding="utf-8")
 
     @property
     def total(self) -> int:
@@ -186,7 +189,7 @@ class _Fit:
             if meter.due() or last:
                 report = meter.report(step, self.batches)
                 self._stop_at_trouble()
-                _write_log(self.log, report)
+                self._write_log(report)
                 yield report
             if is_due(training.evaluate, step.number, epoch) or (last and training.evaluate.unit != "never"):
                 self._stop_at_trouble()
@@ -230,6 +233,19 @@ class _Fit:
     def _stop_at_trouble(self) -> None:
         self.trouble.check(self.names, self.training)
 
+    def _write_log(self, report: Report) -> None:
+        line = {
+            "step": report.step,
+            "epoch": report.epoch,
+            "loss": report.loss,
+            "parts": report.parts,
+            "rate": report.rate,
+            **({} if report.mix is None else {"lambda": report.mix}),
+        }
+        self.state.reports.append(line)
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
     def _look(self) -> Evaluated:
         """Score the model, and keep its weights when they are the best so far."""
         state = self.state
@@ -256,7 +272,9 @@ class _Fit:
         if self.best is not None and state.best_step != self.held:
             # Named by step: a crash before the checkpoint is whole leaves the best which the old one refers to.
             save_weights(_best_file(self.folder, state.best_step), self.best)
-        save_checkpoint(self.folder, state.step, self.model, self.optimizer.optimizer, vars(state))
+        best = _best_file(self.folder, state.best_step)
+        beside = [best] if best.exists() else []
+        save_checkpoint(self.folder, state.step, self.model, self.optimizer.optimizer, vars(state), beside)
         self.held = state.best_step
         _drop_old_best(self.folder, {self.held})
 
@@ -265,9 +283,6 @@ class _Fit:
         if facts is None:
             return Progress()
         state = Progress(**facts)
-        best = _best_file(self.folder, state.best_step)
-        if self.training.keeps_best and state.best_step >= 0 and not best.exists():
-            raise UserError(f"{best} is missing, so training cannot go on; delete {self.folder} to start anew")
         if self.accelerator.scaler and state.scaler:
             self.accelerator.scaler.load_state_dict(state.scaler)
         return state
@@ -307,30 +322,3 @@ def _save_due(every: Every, step: int, steps_per_epoch: int, saved: float, first
         # The finished model is saved at once, so a checkpoint before it is worth its time only after a long while.
         return time.monotonic() - saved >= (min(every.count, _SOON) if first or last else every.count) * 60
     return last or is_due(every, step, steps_per_epoch)
-
-
-def _trim_log(path: Path, step: int) -> None:
-    """Make sure the log is there, without lines of steps that are about to be taken again."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line)
-            except (ValueError, KeyError):
-                continue  # a line cut short by a crash
-    path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-
-
-def _write_log(path: Path, report: Report) -> None:
-    values = {
-        "step": report.step,
-        "epoch": report.epoch,
-        "loss": report.loss,
-        "parts": report.parts,
-        "rate": report.rate,
-        **({} if report.mix is None else {"lambda": report.mix}),
-    }
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(values) + "\n")

@@ -23,7 +23,7 @@ from understill.pipeline.keeping import clean
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.recipe import Recipe
-from understill.targets.teachers import fold_of
+from understill.teachers.folds import fold_of
 
 RULES = {"times": 3, "tagger": "helpers:first_letters"}
 
@@ -223,7 +223,7 @@ def test_files_that_say_nothing_of_the_new_rows_are_refused_before_training(
     rows = rows_of(data)
     old = {"predictions": answers("old.csv", [row for row in rows if row["id"] == row["source"]]), "name": "old"}
     made = len(rows) - 64
-    with pytest.raises(UserError, match=rf"the teachers of mood are files, which say nothing of the {made} rows made"):
+    with pytest.raises(UserError, match=rf"the teachers of mood say nothing of the {made} rows made"):
         pipeline.make_plan(recipe(tasks=["mood"], teachers=[old]))
     pipeline.make_plan(recipe(tasks=["mood"], teachers=[old, {"tasks": "each"}]))
     new = {"predictions": answers("new.csv", rows), "name": "new"}

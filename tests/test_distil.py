@@ -25,7 +25,7 @@ from understill.pipeline.labelling import faculties, join_targets
 from understill.pipeline.plan import ModelPlan, Plan
 from understill.pipeline.teaching import teach
 from understill.recipe import Recipe, load_recipe, make_recipe
-from understill.targets.teachers import fold_of
+from understill.teachers.folds import fold_of
 from understill.train.objective import Objective
 
 ROOT = Path(__file__).parent.parent

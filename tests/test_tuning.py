@@ -24,7 +24,7 @@ from understill.pipeline.rule import Choice, Shape, by_rule, shape_of
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.tuning import Candidate, candidates_of, choose, foreseen
 from understill.recipe import Recipe, load_recipe, make_recipe
-from understill.targets.teachers import fold_of
+from understill.teachers.folds import fold_of
 
 
 @pytest.fixture

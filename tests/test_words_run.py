@@ -31,7 +31,7 @@ from understill.pipeline.plan import ModelPlan, Plan, cache_folder
 from understill.pipeline.teaching import teach
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.recipe import Recipe, load_recipe, make_recipe
-from understill.targets.teachers import fold_of
+from understill.teachers.folds import fold_of
 from understill.train.loop import Step
 
 ROOT = Path(__file__).parents[1]

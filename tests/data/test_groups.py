@@ -21,8 +21,8 @@ from understill.data.load import LoadedTask, load_tasks
 from understill.data.taskdata import Sample, TaskData, Writer, row_id
 from understill.errors import UserError
 from understill.recipe import make_recipe
-from understill.targets.teachers import fold_of
 from understill.tasks import Task
+from understill.teachers.folds import fold_of
 
 BY_GROUP = Task("answer", "ranking", ("question", "answer"), "right", ("0", "1"), group="query")
 COLUMNS = ["query", "question", "answer", "right"]

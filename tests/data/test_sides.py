@@ -18,8 +18,8 @@ from understill.data.load import LoadedTask, load_tasks
 from understill.data.taskdata import held_out
 from understill.errors import UserError
 from understill.recipe import make_recipe
-from understill.targets.teachers import fold_of
 from understill.tasks import Task
+from understill.teachers.folds import fold_of
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from understill.recipe import Recipe
 from understill.recipe.paths import Leaf, differences, leaves, read, write
-from understill.recipe.schema import Partial
+from understill.recipe.schema import TeacherSpec
 from understill.recipe.sweep import grid_teachers
 
 
@@ -57,7 +57,7 @@ def test_the_differences_written_into_one_give_the_other(one: dict[str, Any], ot
 
 def test_a_grid_takes_keys_with_dots_and_spells_out_what_is_in_short() -> None:
     grid = {"encoder.dropout": [0.1], "finetune": {"lr": [1, 2]}}
-    teachers = grid_teachers({"encoder": "minilm", "finetune": True, "grid": grid}, Partial)
+    teachers = grid_teachers({"encoder": "minilm", "finetune": True, "grid": grid}, TeacherSpec)
     assert [(teacher["name"], teacher["encoder"], teacher["finetune"]) for teacher in teachers] == [
         ("teacher-0.1-1", {"name": "minilm", "dropout": 0.1}, {"lr": 1}),
         ("teacher-0.1-2", {"name": "minilm", "dropout": 0.1}, {"lr": 2}),

@@ -20,8 +20,8 @@ from understill.models.encoder import HEAD_SHAPES
 from understill.models.folder import load_model
 from understill.ship.forms import refuse_others
 from understill.ship.huggingface import score_link, write_classifier
-from understill.targets.checkpoint import open_checkpoint
 from understill.tasks import Task
+from understill.teachers.checkpoints import open_checkpoint
 
 #: Hugging Face takes a pair with an empty second text for a text without one.
 SECOND = [text or "bad" for text in ANY_SECOND]

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,60 +13,32 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from understill import teachers
 from understill.data.encode import all_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
-from understill.data.read import find_files
 from understill.data.taskdata import source_rows
 from understill.disk import write_json
 from understill.errors import UserError
 from understill.evaluate.metrics import score
 from understill.evaluate.predict import kept_at, read_kept, save_predictions
 from understill.events import Examined, Labelling, Scores, Watch, silent
-from understill.models.folder import load_model
 from understill.pipeline.locking import alone
-from understill.pipeline.plan import Distillation, Plan, TeacherPlan, cache_folder, dev_sets
+from understill.pipeline.plan import Distillation, Plan, TeacherPlan, dev_sets
 from understill.recipe.schema import TargetsSpec
 from understill.runtime.answers import Predictions
-from understill.targets.checkpoint import open_checkpoint
 from understill.targets.ensemble import best, join, shares, weights_of
-from understill.targets.predictions import read_predictions
-from understill.targets.teachers import FoldedTeacher, ModelTeacher, Teacher, Verdict, examine
-from understill.train.device import pick_device
+from understill.teachers import Opening, Teacher
+from understill.teachers.verdict import Verdict, examine
 
 log = logging.getLogger(__name__)
 
 
 def open_teacher(plan: Plan, teacher: TeacherPlan) -> Teacher:
-    """Make a teacher ready to answer; one that has changed since it was planned would be filed under a wrong name."""
-    opened = _open(plan, teacher)
-    if opened.digest != teacher.digest:
-        raise UserError(f"teacher {teacher.name}: its files have changed since the run began; run the recipe again")
-    return opened
-
-
-def _open(plan: Plan, teacher: TeacherPlan) -> Teacher:
-    recipe, spec, loaded = plan.recipe, teacher.spec, plan.loaded[teacher.task]
-    cache, batch, device = cache_folder(recipe), recipe.evaluation.batch, pick_device(recipe.machine)
-    if spec.checkpoint is not None:
-        return open_checkpoint(
-            teacher.name, teacher.place, loaded.task, spec.labels, spec.max_length,
-            cache=cache, batch=batch, device=device,
-        )  # fmt: skip
-    if spec.predictions:
-        files = find_files(spec.predictions, recipe.roots())
-        said = read_predictions(teacher.name, files, loaded.task, spec.labels, spec.values)
-        said.must_match([data for split, data in loaded.splits.items() if split in ("train", "unlabelled")])
-        return said
-
-    def trained(folder: Path) -> ModelTeacher:
-        return ModelTeacher(teacher.name, teacher.digest, load_model(folder / "model"), cache, batch, device)
-
-    if spec.folds is None:
-        return trained(teacher.models[0].folder)
-    # Opened one by one: folds need not be in memory together.
-    folds = [partial(trained, model.folder) for model in teacher.models]
-    return FoldedTeacher(teacher.name, teacher.digest, folds, loaded.splits["train"])
+    """Make a teacher of a plan ready to answer."""
+    models = tuple(model.folder for model in teacher.models)
+    opening = Opening(teacher.name, teacher.digest, plan.recipe, plan.loaded[teacher.task], models)
+    return teachers.open_teacher(teacher.spec, opening)
 
 
 def progress_of(watch: Watch, teacher: TeacherPlan, what: str, total: int) -> Callable[[int], None]:
@@ -83,16 +54,16 @@ def progress_of(watch: Watch, teacher: TeacherPlan, what: str, total: int) -> Ca
 
 
 def refuse_silence(plan: Plan) -> None:
-    """Stop where all teachers of a task are files, and none of these has a word on the rows that augmentation made."""
+    """Stop where no teacher of a task has a word on the rows that augmentation made, as files of answers have none."""
     for targets in plan.targets:
-        files = all(teacher.spec.predictions for teacher in targets.teachers)
-        if targets.split != "augmented" or not files or targets.done:
+        sparse = all(teacher.spec.sparse for teacher in targets.teachers)
+        if targets.split != "augmented" or not sparse or targets.done:
             continue
         data = plan.loaded[targets.task].splits[targets.split]
         made = source_rows(data) != np.arange(data.rows)
         said = [open_teacher(plan, teacher).logits(data)[made, 0] for teacher in targets.teachers]
         if made.any() and np.isnan(said).all():
-            what = f"the teachers of {targets.task} are files, which say nothing of the {made.sum():,} rows made of it"
+            what = f"the teachers of {targets.task} say nothing of the {made.sum():,} rows made of it"
             fix = f"leave it out, add a teacher that is a model, or add answers to the rows of {data.path}"
             raise UserError(f"student.augment: {what} → {fix}")
 
@@ -145,7 +116,7 @@ def _examine(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
             scores[f"{task.task.name}/{split}"] = verdict.scores
         if task is loaded and split == "dev":
             found = verdict
-    if found.score is None and teacher.spec.predictions:
+    if found.score is None and teacher.spec.sparse:
         # A file often has answers for other rows than dev's. Those with gold show as well what it is worth.
         data = loaded.splits["train"]
         found = examine(loaded.task, train, opened.logits(data), train, "train", grouping(data))

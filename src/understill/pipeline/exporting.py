@@ -29,6 +29,7 @@ from understill.models.pooling import POOLED
 from understill.models.words import WordEncoder
 from understill.pipeline.reading import as_trained, read_labelled
 from understill.recipe import Recipe
+from understill.recipe.schema import TrainedSpec
 from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.cores import cores
 from understill.runtime.onnx import OnnxModel
@@ -348,14 +349,9 @@ def _teachers(recipe: Recipe, tasks: Sequence[Task]) -> list[str]:
     found = []
     for each in recipe.teachers:
         if any(each.teaches_task(task.name) for task in tasks):
-            what = (
-                f"the checkpoint {each.checkpoint}"
-                if each.checkpoint
-                else f"the answers in {', '.join(each.predictions)}"
-            )
-            if each.trained:
-                several = "one model for all its tasks" if each.models == "together" else "a model for each task"
-                what = f"{recipe.settings(each).encoder.name}, trained by the recipe, {several}"
+            what = each.describe()
+            if isinstance(each, TrainedSpec):
+                what = f"{recipe.settings(each).encoder.name}, {what}"
             found.append(f"{each.name} ({what})" if each.name else what)
     return found
 

@@ -83,6 +83,5 @@ def _for_model(recipe: Recipe) -> str:
 
 def _for_teachers(recipe: Recipe) -> str:
     """Say what may make teachers better than those they teach."""
-    trained = any(teacher.trained for teacher in recipe.teachers)
-    tries = ["train them longer", "use a larger encoder"] if trained else ["take better ones"]
+    tries = ["train them longer", "use a larger encoder"] if recipe.trained else ["take better ones"]
     return listed([*tries, "leave the task out of `teachers`"])

@@ -17,8 +17,8 @@ from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError
 from understill.events import Tokenising, Watch
 from understill.pipeline.plan import Fold, ModelPlan, Plan
-from understill.targets.teachers import fold_of
 from understill.tasks import Task
+from understill.teachers.folds import fold_of
 from understill.train.device import pick_device
 
 #: What teachers say of every row, [rows, outputs], by task and split.

@@ -25,8 +25,8 @@ from understill.pipeline.rule import BEGINNINGS, RATES, Choice, Shape, by_rule, 
 from understill.pipeline.tokenising import Joined, Tokeniser, make_batches
 from understill.recipe.schema import HeadSpec, Settings
 from understill.recipe.section import Every
-from understill.targets.teachers import fold_of
 from understill.tasks import Task
+from understill.teachers.folds import fold_of
 from understill.train.device import make_accelerator
 from understill.train.fit import fit
 from understill.train.loop import Step

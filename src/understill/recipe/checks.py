@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from understill.errors import nearest
-from understill.recipe.schema import Distil, TargetsSpec, Training
+from understill.recipe.schema import Distil, Partial, TargetsSpec, TrainedSpec, Training
 from understill.recipe.sweep import study_faults
 
 if TYPE_CHECKING:
@@ -29,6 +29,14 @@ def recipe_faults(recipe: Recipe) -> Iterator[Fault]:
             yield f"targets.weights.{name}", f"there is no such teacher → {nearest(name, names)}"
 
 
+def _trained_parts(recipe: Recipe) -> Iterator[tuple[str, Partial]]:
+    """Yield all that is trained, with its place."""
+    for number, teacher in enumerate(recipe.teachers):
+        if isinstance(teacher, TrainedSpec):
+            yield f"teachers.{number}", teacher
+    yield "student", recipe.student
+
+
 def _strange_tasks(recipe: Recipe) -> Iterator[Fault]:
     """Yield where a task is named that the recipe does not have."""
     named = [
@@ -42,13 +50,10 @@ def _strange_tasks(recipe: Recipe) -> Iterator[Fault]:
     named += [(f"student.tasks.{at}", name) for at, name in enumerate(recipe.student.tasks)]
     if recipe.student.augment:
         named += [(f"student.augment.tasks.{name}", name) for name in recipe.student.augment.tasks]
-    if recipe.student.heads:
-        named += [(f"student.heads.tasks.{name}", name) for name in recipe.student.heads.tasks]
     for number, teacher in enumerate(recipe.teachers):
-        named += [(f"teachers.{number}.tasks.{at}", name) for at, name in enumerate(teacher.tasks)]
-        named += [(f"teachers.{number}.teaches.{at}", name) for at, name in enumerate(teacher.teaches or ())]
-        if teacher.heads:
-            named += [(f"teachers.{number}.heads.tasks.{name}", name) for name in teacher.heads.tasks]
+        named += [(f"teachers.{number}.{key}", name) for key, name in teacher.named_tasks()]
+    for place, part in _trained_parts(recipe):
+        named += [(f"{place}.heads.tasks.{name}", name) for name in (part.heads.tasks if part.heads else ())]
     for place, name in named:
         if name not in recipe.tasks:
             yield place, f'there is no task "{name}" → {nearest(name, recipe.tasks)}'
@@ -63,15 +68,15 @@ def _idle(recipe: Recipe) -> Iterator[Fault]:
         if spec.unlabelled and name not in taught:
             yield f"tasks.{name}.unlabelled", f"there is no teacher to label these texts → {fix}"
     yield from _idle_encoders(recipe)
-    encoders = {recipe.settings(part).encoder.name for part in (*recipe.teachers, recipe.student)}
+    encoders = {recipe.settings(part).encoder.name for part in (*recipe.trained, recipe.student)}
     for number, teacher in enumerate(recipe.teachers):
-        strange = {*teacher.tasks, *(teacher.teaches or ()), *recipe.student.tasks} - set(recipe.tasks)
+        strange = {*(name for _, name in teacher.named_tasks()), *recipe.student.tasks} - set(recipe.tasks)
         if strange or any(teacher.teaches_task(name) for name in learnt):
             continue
         if teacher.name not in encoders:
             what = "it teaches nothing that the student learns, and nobody takes its encoder"
             yield f"teachers.{number}", f"{what} → leave it out, or name tasks under teaches"
-        if teacher.finetune is not None:
+        if teacher.finetuned:
             yield f"teachers.{number}.finetune", "it teaches nothing, so nothing is fine-tuned → leave it out"
     if not taught:
         if recipe.student.unlabelled:
@@ -84,9 +89,8 @@ def _idle(recipe: Recipe) -> Iterator[Fault]:
 
 def _idle_encoders(recipe: Recipe) -> Iterator[Fault]:
     """Yield settings of encoders that nobody reads: each belongs to some kinds of encoder only."""
-    trained = {f"teachers.{number}": teacher for number, teacher in enumerate(recipe.teachers) if teacher.trained}
     names = set()
-    for place, part in (*trained.items(), ("student", recipe.student)):
+    for place, part in _trained_parts(recipe):
         names.add(name := recipe.settings(part).encoder.name)
         for key, words in part.encoder.idle(name) if part.encoder else ():
             yield f"{place}.encoder.{key}", words
@@ -101,8 +105,7 @@ def _unsettled(recipe: Recipe) -> Iterator[Fault]:
     """Yield settings that do not go together once they are laid over those at the top."""
     # Each with the sections that are laid over the top, the last one first.
     parts: list[tuple[Training, dict[str, Training | None]]] = []
-    trained = {f"teachers.{number}": teacher for number, teacher in enumerate(recipe.teachers) if teacher.trained}
-    for place, part in (*trained.items(), ("student", recipe.student)):
+    for place, part in _trained_parts(recipe):
         mine = {f"{place}.training": part.training}
         parts.append((recipe.settings(part).training, mine))
         if part.finetune:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from understill.recipe.checks import recipe_faults
 from understill.recipe.mistakes import shown
@@ -25,6 +25,7 @@ from understill.recipe.schema import (
     TargetsSpec,
     TaskSpec,
     TeacherSpec,
+    TrainedSpec,
     Training,
     over,
 )
@@ -50,7 +51,7 @@ class Recipe(Section):
     encoder: EncoderSpec = EncoderSpec()
     heads: HeadsSpec = HeadsSpec()
     training: Training = Training()
-    teachers: tuple[TeacherSpec, ...] = ()
+    teachers: tuple[SerializeAsAny[TeacherSpec], ...] = ()
     targets: TargetsSpec = TargetsSpec()
     student: StudentSpec = StudentSpec()
     evaluation: Evaluation = Evaluation()
@@ -111,7 +112,7 @@ class Recipe(Section):
     def _one_teacher(cls, value: Any) -> Any:
         if value is not None and not isinstance(value, (list, tuple, dict)):
             raise ValueError(f"{shown(value)} is no list of teachers → write, for instance, [{{tasks: each}}]")
-        return [each for teacher in as_list(value) or () for each in grid_teachers(teacher, Partial)]
+        return [each for teacher in as_list(value) or () for each in grid_teachers(teacher, TeacherSpec)]
 
     @field_validator("teachers")
     @classmethod
@@ -129,6 +130,11 @@ class Recipe(Section):
         if faults := list(recipe_faults(self)):
             raise faulty(*faults)
         return self
+
+    @property
+    def trained(self) -> tuple[TrainedSpec, ...]:
+        """The teachers that the run trains."""
+        return tuple(teacher for teacher in self.teachers if isinstance(teacher, TrainedSpec))
 
     def settings(self, part: Partial) -> Settings:
         """Return what a teacher or the student is trained with."""

@@ -6,8 +6,6 @@ import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from understill.recipe.schema import EncoderSpec
-
 if TYPE_CHECKING:
     from understill.recipe.experiment import Recipe
 
@@ -31,34 +29,11 @@ def located(recipe: Recipe, folder: Path) -> Recipe:
         tasks[name] = spec.model_copy(update=changes)
     data = recipe.data.model_copy(update={"glue": move(recipe.data.glue)}) if recipe.data.glue else recipe.data
 
-    def moved(encoder: EncoderSpec | None) -> EncoderSpec | None:
-        if encoder is None:
-            return None
-        changes: dict[str, Any] = {}
-        if "name" in encoder.model_fields_set and not encoder.own:
-            changes["name"] = move(encoder.name)
-        words: dict[str, Any] = {}
-        if encoder.words.vectors is not None:
-            words["vectors"] = move(encoder.words.vectors)
-        if encoder.words.tokenizer != "words":
-            words["tokenizer"] = move(encoder.words.tokenizer)
-        if words:
-            changes["words"] = encoder.words.model_copy(update=words)
-        return encoder.model_copy(update=changes) if changes else encoder
-
-    teachers = tuple(
-        teacher.model_copy(
-            update={
-                "encoder": moved(teacher.encoder),
-                "checkpoint": move(teacher.checkpoint) if teacher.checkpoint else None,
-                "predictions": tuple(map(move, teacher.predictions)),
-            }
-        )
-        for teacher in recipe.teachers
-    )
-    student = recipe.student.model_copy(update={"encoder": moved(recipe.student.encoder)})
+    encoder = recipe.student.encoder and recipe.student.encoder.located(move)
+    student = recipe.student.model_copy(update={"encoder": encoder})
+    teachers = tuple(teacher.located(move) for teacher in recipe.teachers)
     changed = {"tasks": tasks, "data": data, "teachers": teachers, "student": student}
-    whole = recipe.model_copy(update={**changed, "encoder": moved(recipe.encoder)})
+    whole = recipe.model_copy(update={**changed, "encoder": recipe.encoder.located(move)})
     whole._folder = folder
     return whole
 

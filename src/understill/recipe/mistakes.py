@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -82,13 +82,18 @@ WANTED: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def explain(
-    error: ValidationError, root: type[BaseModel], places: Places, moved: Mapping[str, Sequence[int]]
+    error: ValidationError,
+    root: type[BaseModel],
+    places: Places,
+    moved: Mapping[str, Sequence[int]],
+    values: Mapping[str, Any],
 ) -> list[Problem]:
-    """Turn all that is wrong with a recipe into problems, in the order of the file.
+    """Turn all that is wrong with a recipe's plain values into problems, in the order of the file.
 
     `moved` says for lists that were taken apart where their parts stand in the file.
     """
-    found = dict.fromkeys(problem for detail in error.errors() for problem in _problems(detail, root, places, moved))
+    schema = Schema(root, values)
+    found = dict.fromkeys(problem for detail in error.errors() for problem in _problems(detail, schema, places, moved))
     return by_line(found)
 
 
@@ -110,12 +115,10 @@ def shown(value: Any) -> str:
     return "a list" if isinstance(value, (list, tuple)) else "a mapping" if isinstance(value, dict) else repr(value)
 
 
-def _problems(
-    detail: Any, root: type[BaseModel], places: Places, moved: Mapping[str, Sequence[int]]
-) -> Iterator[Problem]:
+def _problems(detail: Any, schema: Schema, places: Places, moved: Mapping[str, Sequence[int]]) -> Iterator[Problem]:
     path = _as_written(tuple(part for part in detail["loc"] if part != "[key]"), moved)
     if detail["type"] != "faulty":
-        yield _problem(detail, path, root, places)
+        yield _problem(detail, path, schema, places)
         return
     for key, words in detail["ctx"]["faults"]:
         whole = _as_written((*path, *key.split(".")), moved) if key else path
@@ -139,12 +142,12 @@ def _name(path: Path) -> str:
     return ".".join(str(part) for part in path)
 
 
-def _problem(detail: Any, path: Path, root: type[BaseModel], places: Places) -> Problem:
+def _problem(detail: Any, path: Path, schema: Schema, places: Places) -> Problem:
     """Turn one of pydantic's errors into place, fault and remedy."""
     place, name, kind, limits = places.of(path), _name(path), detail["type"], detail.get("ctx") or {}
     given = detail.get("input")
     if kind == "extra_forbidden":
-        return _unknown(place, path, root)
+        return _unknown(place, path, schema)
     if kind == "value_error":
         return _said(place, path, detail["msg"].removeprefix("Value error, "))
     if kind == "missing":
@@ -157,30 +160,30 @@ def _problem(detail: Any, path: Path, root: type[BaseModel], places: Places) -> 
     if kind == "too_long":
         return Problem(place, f"{name}: these are too many", f"name at most {limits['max_length']}")
     wrong = f"{name}: there is no value" if given is None else f"{name}: {shown(given)} is not allowed"
-    return Problem(place, wrong, _wanted(kind, limits, given, path, root) or detail["msg"])
+    return Problem(place, wrong, _wanted(kind, limits, given, path, schema) or detail["msg"])
 
 
-def _wanted(kind: str, limits: dict[str, Any], given: Any, path: Path, root: type[BaseModel]) -> str:
+def _wanted(kind: str, limits: dict[str, Any], given: Any, path: Path, schema: Schema) -> str:
     """Say what to write instead."""
     if kind == "literal_error":
-        section = section_at(root, path[:-1])
+        section = schema.section(path[:-1])
         options = get_args(section.model_fields[path[-1]].annotation) if section else ()
         words = [str(word) for option in options for word in (get_args(option) or (option,)) if isinstance(word, str)]
         close = nearest({"gpu": "cuda"}.get(str(given), str(given)), words)
         return close if close.startswith("did you mean") else f"write {listed(words)}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
-        keys = _keys_at(root, path)
+        keys = schema.keys(path)
         return f"write keys under it: {', '.join(keys)}" if keys else "write keys under it"
-    if kind == "tuple_type" and _holds_names(root, path):
+    if kind == "tuple_type" and _holds_names(schema, path):
         return "write a name, or several in brackets"
     if kind == "string_type" and isinstance(given, (int, float)):
         return f'put it in quotes: "{shown(given)}"'
     return f"write {WANTED[kind](limits)}" if kind in WANTED else ""
 
 
-def _holds_names(root: type[BaseModel], path: Path) -> bool:
+def _holds_names(schema: Schema, path: Path) -> bool:
     """Say whether a list of names stands at a place, rather than numbers."""
-    section = section_at(root, path[:-1])
+    section = schema.section(path[:-1])
     field = section.model_fields.get(str(path[-1])) if section else None
     return field is not None and str in get_args(field.annotation)
 
@@ -188,41 +191,84 @@ def _holds_names(root: type[BaseModel], path: Path) -> bool:
 # Keys ----------------------------------------------------------------------------------------------------------------
 
 
-def _unknown(place: str, path: Path, root: type[BaseModel]) -> Problem:
+def _unknown(place: str, path: Path, schema: Schema) -> Problem:
     """Say which key was probably meant, here or elsewhere in a recipe."""
     *above, key = path
     name = _name(path)
-    here, ours = _keys_at(root, tuple(above)), FAMILIAR.get(str(key), str(key))
+    here, ours = schema.keys(tuple(above)), FAMILIAR.get(str(key), str(key))
     close = f'did you mean "{ours}"?' if ours in here else nearest(str(key), here)
     if not close.startswith("did you mean") or (ours != key and ours not in here):
-        homes = sorted((home for home in _every_key(root) if home[-1] == ours), key=len)
+        homes = sorted((home for home in _every_key(schema.root) if home[-1] == ours), key=len)
         close = f'did you mean "{_name(homes[0])}"?' if homes else close
     return Problem(place, f"{name}: there is no such key", close)
 
 
-def section_at(root: type[BaseModel], path: Path) -> type[BaseModel] | None:
-    """Return the section of the schema at a place, or None where there is a plain value or nothing."""
-    annotation: Any = root
-    for part in path:
-        if get_origin(annotation) is dict:
-            annotation = get_args(annotation)[1]
-        elif get_origin(annotation) is tuple and _section(annotation):
-            annotation = get_args(annotation)[0]
-        else:
-            section = _section(annotation)
-            found = section.model_fields.get(part) if section else None
-            annotation = found.annotation if found else None
-    return _section(annotation)
+class Schema:
+    """The sections of a recipe as its plain values choose them: where several may stand, a value says which it is."""
+
+    def __init__(self, root: type[BaseModel], values: Any = None) -> None:
+        self.root, self.values = root, values
+
+    def wanted(self, path: Path) -> type[BaseModel] | None:
+        """Return the section that is wanted at a place, whatever stands there."""
+        return self._at(path)[0]
+
+    def section(self, path: Path) -> type[BaseModel] | None:
+        """Return the section at a place, or None where there is a plain value or nothing."""
+        wanted, value = self._at(path)
+        return _chosen(wanted, value)
+
+    def keys(self, path: Path) -> list[str]:
+        """Return the keys of the section at a place, with those of others that come with understill and fit there."""
+        wanted, value = self._at(path)
+        section = _chosen(wanted, value)
+        if wanted is None or section is None:
+            return []
+        members = _members(wanted) if section in _members(wanted) else (section,)
+        return list(dict.fromkeys(key for member in members for key in member.model_fields))
+
+    def _at(self, path: Path) -> tuple[type[BaseModel] | None, Any]:
+        annotation, value = self.root, self.values
+        for part in path:
+            annotation, value = _inner(annotation, value, part), _value(value, part)
+        return _section(annotation), value
 
 
-def _keys_at(root: type[BaseModel], path: Path) -> list[str]:
-    section = section_at(root, path)
-    return list(section.model_fields) if section else []
+def _inner(annotation: Any, value: Any, part: Any) -> Any:
+    """Return what is wanted at a part of what is wanted."""
+    if get_origin(annotation) is dict:
+        return get_args(annotation)[1]
+    if get_origin(annotation) is tuple and _section(annotation):
+        return get_args(annotation)[0]
+    section = _chosen(_section(annotation), value)
+    found = section.model_fields.get(part) if section else None
+    return found.annotation if found else None
+
+
+def _value(value: Any, part: Any) -> Any:
+    if isinstance(value, Mapping):
+        # One teacher needs no list around it.
+        return value if isinstance(part, int) and part not in value else value.get(part)
+    if isinstance(value, (list, tuple)) and str(part).isdigit() and int(part) < len(value):
+        return value[int(part)]
+    return None
+
+
+def _chosen(section: type[BaseModel] | None, value: Any) -> type[BaseModel] | None:
+    try:
+        return section.read_as(value) if section is not None and hasattr(section, "read_as") else section
+    except ValueError:  # of a type that there is not
+        return section
+
+
+def _members(section: type[BaseModel]) -> tuple[type[BaseModel], ...]:
+    return section.members() if hasattr(section, "members") else (section,)
 
 
 def _every_key(section: type[BaseModel], above: Path = ()) -> Iterator[Path]:
     """Yield the way to every key of the schema; NAME stands for names that the user chooses."""
-    for key, value in section.model_fields.items():
+    fields = {key: value for member in _members(section) for key, value in member.model_fields.items()}
+    for key, value in fields.items():
         yield (*above, key)
         mapping = get_origin(value.annotation) is dict
         inner = _section(get_args(value.annotation)[1] if mapping else value.annotation)
@@ -233,5 +279,6 @@ def _every_key(section: type[BaseModel], above: Path = ()) -> Iterator[Path]:
 
 def _section(annotation: Any) -> type[BaseModel] | None:
     """Find the section in an annotation such as `DemoData | None`."""
-    options = (annotation, *get_args(annotation))
+    options = [annotation, *get_args(annotation)]
+    options += [inner for option in options if get_origin(option) is Annotated for inner in get_args(option)]
     return next((option for option in options if isinstance(option, type) and issubclass(option, BaseModel)), None)

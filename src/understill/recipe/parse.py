@@ -14,7 +14,7 @@ from understill.recipe.experiment import Recipe
 from understill.recipe.location import located
 from understill.recipe.mistakes import by_line, explain, shown
 from understill.recipe.paths import write
-from understill.recipe.schema import Partial
+from understill.recipe.schema import TeacherSpec
 from understill.recipe.study import with_variants
 from understill.recipe.sweep import COMMON, KEYS, Variant, origins, variants
 from understill.recipe.yamlfile import Places, read_yaml, read_yaml_value
@@ -56,8 +56,8 @@ def _checked(values: dict[str, Any], places: Places, problems: list[Problem], wh
         return Recipe.model_validate(values)
     except ValidationError as error:
         # What a grid stands for is reported where the grid is written.
-        moved = {"teachers": origins(values.get("teachers"), Partial)}
-        for problem in explain(error, Recipe, places, moved):
+        moved = {"teachers": origins(values.get("teachers"), TeacherSpec)}
+        for problem in explain(error, Recipe, places, moved, values):
             if where and not places.overridden(problem.place):
                 here = replace(problem, what=f"with {where}: {problem.what}")
             else:

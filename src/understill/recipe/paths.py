@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from understill.recipe.mistakes import section_at, shown
+from understill.recipe.mistakes import Schema, shown
 from understill.recipe.section import Section, as_list
 
 KeyPath = tuple[str, ...]
@@ -86,11 +86,11 @@ def _spelled_out(value: Any, path: KeyPath, root: type[BaseModel]) -> Any:
         return {name: {} for name in as_list(value)}
     if path == ("teachers",):
         return as_list(value)
-    section = section_at(root, path)
+    section = Schema(root).wanted(path)
     if section is None or not issubclass(section, Section):
         return value
     try:
-        value = section.short(value)
+        value = section.read_as(value).short(value)
     except ValueError:  # a short form with a mistake in it; a word is about to be written over
         value = {} if isinstance(value, str) else value
     return {} if value is True else value  # as in `finetune: true`

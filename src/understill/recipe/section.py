@@ -33,6 +33,16 @@ class Section(BaseModel):
         """Spell out a short form, such as a mere name."""
         return value
 
+    @classmethod
+    def read_as(cls, value: Any) -> type[Section]:
+        """Return the section that a value is read as, where there are several that may stand here."""
+        return cls
+
+    @classmethod
+    def members(cls) -> tuple[type[Section], ...]:
+        """The sections that may stand where this one is wanted."""
+        return (cls,)
+
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:

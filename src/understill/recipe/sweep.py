@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import re
@@ -9,12 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel
-
 from understill.errors import listed
 from understill.recipe.mistakes import shown
 from understill.recipe.paths import KeyPath, Leaf, items, leaves, write
-from understill.recipe.section import as_list
+from understill.recipe.section import Section, as_list
 
 #: The keys of a recipe that make a study of it.
 KEYS = ("seeds", "ablations", "factors")
@@ -43,12 +42,12 @@ def several_seeds(value: Any, first: int = 0) -> Any:
 # Grids of teachers ---------------------------------------------------------------------------------------------------
 
 
-def grid_teachers(teacher: Any, root: type[BaseModel]) -> list[Any]:
+def grid_teachers(teacher: Any, root: type[Section]) -> list[Any]:
     """Return the teachers that one stands for: those of its grid, each named after its values, or itself.
 
-    `root` is the schema of what may vary.
+    `root` is the schema of teachers; one of a type without a grid is left for it to refuse.
     """
-    if not isinstance(teacher, dict) or not teacher.get("grid"):
+    if not isinstance(teacher, dict) or not teacher.get("grid") or not _varies(teacher, root):
         return [teacher]
     axes = dict(_axes(teacher))
     made = []
@@ -64,7 +63,7 @@ def grid_teachers(teacher: Any, root: type[BaseModel]) -> list[Any]:
     return made
 
 
-def origins(teachers: Any, root: type[BaseModel]) -> list[int]:
+def origins(teachers: Any, root: type[Section]) -> list[int]:
     """Return, for each of the teachers that a list stands for, its place in the list as it is written."""
     places = []
     for place, teacher in enumerate(as_list(teachers) or ()):
@@ -75,14 +74,17 @@ def origins(teachers: Any, root: type[BaseModel]) -> list[int]:
     return places
 
 
+def _varies(teacher: dict[str, Any], root: type[Section]) -> bool:
+    with contextlib.suppress(ValueError):  # of a type that there is not
+        return "grid" in root.read_as(teacher).model_fields
+    return False
+
+
 def _axes(teacher: dict[str, Any]) -> Iterator[tuple[KeyPath, list[Any]]]:
     """Yield what varies, with the values it takes."""
     grid = teacher["grid"]
     if not isinstance(grid, dict):
         raise ValueError(f"grid: {shown(grid)} is no grid → write, for instance, {{encoder: {{dropout: [0.1, 0.2]}}}}")
-    for outside in ("checkpoint", "predictions"):
-        if outside in teacher:
-            raise ValueError(f"grid: a teacher with {outside} is not trained here, so nothing can vary → leave it out")
     for path, values, _ in leaves(grid):
         name = ".".join(path)
         if path[0] not in SECTIONS:

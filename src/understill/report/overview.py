@@ -119,16 +119,7 @@ def _story(facts: Facts) -> str:
 
 
 def _teachers(facts: Facts) -> str:
-    kinds = []
-    for teacher in facts.recipe.teachers:
-        if teacher.checkpoint:
-            kinds.append(f"a checkpoint, {teacher.checkpoint}")
-        elif teacher.predictions:
-            kinds.append("a file of predictions")
-        else:
-            how = "one for each task" if teacher.models == "each" else "one for all its tasks"
-            kinds.append(f"trained here, {how}" + (f", in {teacher.folds} folds" if teacher.folds else ""))
-    return "; ".join(dict.fromkeys(kinds))
+    return "; ".join(dict.fromkeys(teacher.describe() for teacher in facts.recipe.teachers))
 
 
 def _encoder(encoder: EncoderSpec) -> str:

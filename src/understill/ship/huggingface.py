@@ -24,8 +24,8 @@ from understill.models.pooling import POOLED
 from understill.recipe.schema import HeadsSpec
 from understill.runtime.answers import Answerer, Predictions
 from understill.ship import sentences
-from understill.targets.checkpoint import Classifier
 from understill.tasks import Task
+from understill.teachers.checkpoints import Classifier
 
 #: Under this name a classifier's config.json tells what its task is.
 KEY = "understill"

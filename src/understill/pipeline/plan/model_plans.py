@@ -34,7 +34,7 @@ class Inputs:
     encoders: Mapping[EncoderSpec, str]  # where each lies
     identities: Mapping[str, Mapping[str, str]]  # by place, what lies there
     words: Mapping[WordsSpec, WordSource]
-    outside: Mapping[str, tuple[str, str]]  # by teacher that is not trained here, its place and digest
+    outside: Mapping[str, str]  # by teacher that is not trained here, its digest
 
     @property
     def own(self) -> list[str]:
@@ -49,7 +49,7 @@ class Inputs:
 
 def own_names(recipe: Recipe) -> set[str]:
     """Name the teachers that an encoder may be cut out of."""
-    return {str(teacher.name) for teacher in recipe.teachers if teacher.trained}
+    return {str(teacher.name) for teacher in recipe.trained}
 
 
 def start_of(inputs: Inputs, settings: Settings, trained: Mapping[str, Sequence[ModelPlan]]) -> Start:

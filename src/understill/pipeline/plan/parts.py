@@ -95,7 +95,6 @@ class TeacherPlan:
     spec: TeacherSpec
     digest: str
     models: tuple[ModelPlan, ...]  # trained here: one, or one for each fold
-    place: str  # of a checkpoint
     verdict: Path  # the folder that keeps how it does on dev
     choice: ChoicePlan | None = None  # which it teaches by, where it is a candidate
 

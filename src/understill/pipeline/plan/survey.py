@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from understill.data.load import LoadedTask, decisive, read_tasks
 from understill.data.load import resolve as resolve_tasks
 from understill.data.normal import Plan as TaskPlan
-from understill.data.read import find_files
 from understill.data.tagging import Tagger
 from understill.data.vectors import vector_size
 from understill.disk import file_digest
@@ -24,9 +23,8 @@ from understill.pipeline.plan.parts import WordSource
 from understill.pipeline.plan.sizes import cache_folder
 from understill.pipeline.reading import as_trained
 from understill.recipe import Recipe
-from understill.recipe.schema import NETWORKS, EncoderSpec, Settings, TeacherSpec, WordsSpec
-from understill.targets.checkpoint import checkpoint_digest, locate
-from understill.targets.predictions import predictions_digest
+from understill.recipe.schema import NETWORKS, EncoderSpec, Settings, WordsSpec
+from understill.teachers import digest_teacher
 from understill.train.device import pick_device, pick_precision
 
 T = TypeVar("T")
@@ -59,7 +57,7 @@ class Located:
     recipe: Recipe
     encoders: dict[EncoderSpec, str] = field(default_factory=dict)
     words: dict[WordsSpec, WordSource] = field(default_factory=dict)
-    outside: dict[str, tuple[str, str]] = field(default_factory=dict)
+    outside: dict[str, str] = field(default_factory=dict)  # digests of the teachers that are not trained here
     tasks: Sequence[TaskPlan] = ()
     tagger: Tagger | None = None
 
@@ -68,7 +66,7 @@ def locate_all(recipe: Recipe, once: Once, found: Collector) -> Located:
     """Find what a recipe needs, and collect what is wrong with it as far as that is quickly seen."""
     encoders: dict[EncoderSpec, str] = {}
     words: dict[WordsSpec, WordSource] = {}
-    outside: dict[str, tuple[str, str]] = {}
+    outside: dict[str, str] = {}
     tasks: Sequence[TaskPlan] = ()
     tagger = None
     lengths = tuple((name, task.max_length) for name, task in recipe.tasks.items())
@@ -89,7 +87,7 @@ def locate_all(recipe: Recipe, once: Once, found: Collector) -> Located:
     for teacher in recipe.teachers:
         if not teacher.trained:
             with found:
-                outside[str(teacher.name)] = once(_find_teacher, recipe, teacher, key=teacher.model_dump_json())
+                outside[str(teacher.name)] = once(digest_teacher, teacher, recipe, key=teacher.model_dump_json())
     with found:
         tasks = once(resolve_tasks, recipe, key=decisive(recipe))
     with found:
@@ -118,8 +116,7 @@ def _read(located: Located, watch: Watch) -> dict[str, LoadedTask]:
 
 def all_settings(recipe: Recipe) -> list[Settings]:
     """Return the settings of all models that a recipe trains."""
-    parts = [*(teacher for teacher in recipe.teachers if teacher.trained), recipe.student]
-    return [recipe.settings(part) for part in parts]
+    return [recipe.settings(part) for part in (*recipe.trained, recipe.student)]
 
 
 def warn_of_rates(recipes: Sequence[Recipe]) -> None:
@@ -165,15 +162,3 @@ def _find_words(recipe: Recipe, spec: WordsSpec) -> WordSource:
         others = {name: digest for name, digest in identity(place).items() if not name.endswith(".safetensors")}
         digests |= {f"tokenizer/{name}": digest for name, digest in others.items()}
     return WordSource(vectors, place, digests)
-
-
-def _find_teacher(recipe: Recipe, spec: TeacherSpec) -> tuple[str, str]:
-    """Return where a teacher that is not trained here lies, and the digest of what it says."""
-    if spec.checkpoint is None:
-        return "", predictions_digest(find_files(spec.predictions, recipe.roots()), spec.labels, spec.values)
-    there = recipe.find(spec.checkpoint)
-    try:
-        place = locate(str(there) if there.is_dir() else spec.checkpoint)
-    except UserError as error:
-        raise UserError(f"teacher {spec.name}: {str(error).removeprefix('encoder ')}") from None
-    return place, checkpoint_digest(place, spec.labels, spec.max_length)

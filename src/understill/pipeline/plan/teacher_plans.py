@@ -12,7 +12,7 @@ from understill.pipeline.plan.model_plans import Inputs, finetuned, plan_model, 
 from understill.pipeline.plan.parts import ChoicePlan, Fold, ModelPlan, Start, TeacherPlan
 from understill.pipeline.plan.sizes import dev_sets
 from understill.recipe import Recipe
-from understill.recipe.schema import Settings, TeacherSpec
+from understill.recipe.schema import Settings, TeacherSpec, TrainedSpec
 from understill.targets.ensemble import shares, weights_of
 
 #: Goes up whenever teachers would be judged or heard in another way.
@@ -50,7 +50,7 @@ def plan_teachers(inputs: Inputs) -> TeacherPlans:
     for candidate in candidates:
         for teacher in _lessons_of(inputs, candidate, choice):
             of[teacher.task].append(teacher)
-            models += teacher.models if candidate.spec.finetune is not None else ()
+            models += teacher.models if candidate.spec.finetuned else ()
     _check_rule(recipe, of)
     return TeacherPlans(of, trained, tuple(models), choice)
 
@@ -58,17 +58,17 @@ def plan_teachers(inputs: Inputs) -> TeacherPlans:
 def chosen_early(recipe: Recipe) -> bool:
     """Tell whether teachers are chosen before they are fine-tuned."""
     rule = recipe.targets.best
-    return bool(rule and rule.by and any(spec.finetune is not None for spec in recipe.teachers))
+    return bool(rule and rule.by and any(spec.finetuned for spec in recipe.teachers))
 
 
 def _before_finetuning(inputs: Inputs, spec: TeacherSpec, trained: dict[str, list[ModelPlan]]) -> Iterator[Candidate]:
     """Yield a teacher, once for each of its seeds, and put its models among those that are trained."""
     recipe, own = inputs.recipe, inputs.own
-    for name in (*spec.tasks, *(spec.teaches or ())):
+    for _, name in spec.named_tasks():
         if name not in own:
             raise UserError(f"teacher {spec.name}: {name} is answered by another task's head; leave it out")
     keys = [name for name in own if not spec.tasks or name in spec.tasks]
-    if not spec.trained:
+    if not isinstance(spec, TrainedSpec):
         yield Candidate(str(spec.name), spec, {(key,): () for key in keys})
         return
     settings = recipe.settings(spec)
@@ -107,17 +107,14 @@ def _lessons_of(inputs: Inputs, candidate: Candidate, choice: ChoicePlan | None)
             if not spec.teaches_task(key):
                 continue
             mine = models
-            if spec.finetune is not None:
+            if isinstance(spec, TrainedSpec) and spec.finetuned:
                 settings = inputs.recipe.finetuning(spec)
                 mine = tuple(finetuned(inputs, model, key, settings, "teacher", choice) for model in models)
-            place, digest = "", ""
-            if spec.trained:
-                prints = [each.fingerprint for each in mine]
-                digest = prints[0] if len(mine) == 1 else fingerprint(prints)
-            else:
-                place, digest = inputs.outside[str(spec.name)]
+            prints = [each.fingerprint for each in mine]
+            trained = prints[0] if len(mine) == 1 else fingerprint(prints)
+            digest = trained if mine else inputs.outside[str(spec.name)]
             folder = inputs.artifacts / f"verdict-{key}-{_verdict_print(inputs, key, digest)[:16]}"
-            yield TeacherPlan(candidate.name, key, spec, digest, mine, place, folder, choice)
+            yield TeacherPlan(candidate.name, key, spec, digest, mine, folder, choice)
 
 
 def _verdict_print(inputs: Inputs, key: str, digest: str) -> str:
@@ -146,10 +143,10 @@ def _plan_choice(inputs: Inputs, candidates: Sequence[Candidate]) -> ChoicePlan:
     rule = recipe.targets.best
     assert rule
     for candidate in candidates:
-        if candidate.spec.folds:
+        if candidate.spec.folded:
             what = f"teacher {candidate.name} is several models, one for each fold, of which none can be judged alone"
             raise UserError(f"targets.best.by: {what} → leave folds out, or best")
-        if candidate.spec.finetune is None:
+        if not candidate.spec.finetuned:
             what = f"teacher {candidate.name} is not fine-tuned as the others are"
             raise UserError(f"targets.best.by: {what} → give all teachers finetune, or leave best.by out")
     _check_count(recipe, candidates)

@@ -4,15 +4,17 @@ from understill.recipe.schema.distil import Anneal, Best, Distil, TargetsSpec, T
 from understill.recipe.schema.models import Partial, Settings, SomeSection, over
 from understill.recipe.schema.network import NETWORKS, EncoderSpec, HeadSpec, HeadsSpec, SanSpec, WordsSpec
 from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment
-from understill.recipe.schema.teachers import TeacherSpec
+from understill.recipe.schema.teachers import TEACHERS, CheckpointSpec, PredictionsSpec, TeacherSpec, TrainedSpec
 from understill.recipe.schema.texts import DataSpec, DemoData, HubSpec, TaskSpec
 from understill.recipe.schema.training import Evaluation, Machine, Output, Sampling, Training
 
 __all__ = [
     "NETWORKS",
+    "TEACHERS",
     "Anneal",
     "AugmentSpec",
     "Best",
+    "CheckpointSpec",
     "DataSpec",
     "DemoData",
     "Distil",
@@ -24,6 +26,7 @@ __all__ = [
     "Machine",
     "Output",
     "Partial",
+    "PredictionsSpec",
     "Sampling",
     "SanSpec",
     "Settings",
@@ -34,6 +37,7 @@ __all__ = [
     "TaskDistil",
     "TaskSpec",
     "TeacherSpec",
+    "TrainedSpec",
     "Training",
     "WordsSpec",
     "over",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -68,6 +68,20 @@ class EncoderSpec(Section):
     def own(self) -> bool:
         """Whether it is a network of our own."""
         return self.name in NETWORKS
+
+    def located(self, move: Callable[[str], str]) -> EncoderSpec:
+        """Return it with its paths as another folder sees them."""
+        changes: dict[str, Any] = {}
+        if "name" in self.model_fields_set and not self.own:
+            changes["name"] = move(self.name)
+        words: dict[str, Any] = {}
+        if self.words.vectors is not None:
+            words["vectors"] = move(self.words.vectors)
+        if self.words.tokenizer != "words":
+            words["tokenizer"] = move(self.words.tokenizer)
+        if words:
+            changes["words"] = self.words.model_copy(update=words)
+        return self.model_copy(update=changes) if changes else self
 
     def idle(self, name: str) -> Iterator[tuple[str, str]]:
         """Yield what is set here and would do nothing in an encoder of this name."""

@@ -1,32 +1,168 @@
-"""The teachers: trained here, there already, or a file of answers."""
+"""The teachers: a section for each type, told apart by `type`, or by the key that only this type has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
+from understill.errors import UserError, nearest
+from understill.plugins import Registry
+from understill.recipe.mistakes import shown
 from understill.recipe.schema.models import Partial
-from understill.recipe.section import Names, Seed, faulty
+from understill.recipe.section import Names, Section, Seed, faulty
 from understill.recipe.sweep import several_seeds
 
+Move = Callable[[str], str]
+AnySection = type[Section]  # since a teacher has a key of this name
 
-class TeacherSpec(Partial):
-    """A teacher: models trained here, a checkpoint that is there already, or a file of predictions."""
+#: Every type of teacher; each has its section as `Spec`.
+TEACHERS: Registry[Any] = Registry("teacher", "understill.teachers")
 
+
+class TeacherSpec(Section):
+    """What every teacher has; each type has a section of its own."""
+
+    type: str = ""  # trained, checkpoint, predictions, or what a plug-in is registered as
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
     tasks: Names = ()  # all, where none is named
+
+    trained: ClassVar[bool] = False  # whether the run trains it
+    sparse: ClassVar[bool] = False  # whether it may say nothing of rows, all of them included
+    paths: ClassVar[tuple[str, ...]] = ()  # the keys that hold paths
+
+    @classmethod
+    def members(cls) -> tuple[AnySection, ...]:
+        """The sections that may stand where a teacher is wanted, besides those of plug-ins."""
+        return tuple(BUILT_IN.values()) if cls is TeacherSpec else (cls,)
+
+    @classmethod
+    def read_as(cls, value: Any) -> AnySection:
+        """Return the section that a teacher is read as."""
+        if cls is not TeacherSpec:
+            return cls
+        values = value if isinstance(value, dict) else {}
+        if kind := values.get("type"):
+            return _registered(kind)
+        return next((spec for spec in BUILT_IN.values() if spec.key and values.get(spec.key)), TrainedSpec)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _as_its_type(cls, value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        if cls is TeacherSpec and not isinstance(value, TeacherSpec):
+            return cls.read_as(value).model_validate(value)
+        return check(value)
+
+    @model_serializer(mode="wrap")
+    def _plain(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What comes with understill is told by its keys, and so a copy can be changed into another type by these.
+        plain: dict[str, Any] = write(self)
+        return {key: value for key, value in plain.items() if key != "type" or self.type not in BUILT_IN}
+
+    @property
+    def finetuned(self) -> bool:
+        """Whether it is trained further on each task that it teaches."""
+        return False
+
+    @property
+    def folded(self) -> bool:
+        """Whether it is several models, of which each has left out some of the rows."""
+        return False
+
+    def teaches_task(self, name: str) -> bool:
+        """Tell whether it teaches a task."""
+        return not self.tasks or name in self.tasks
+
+    def named_tasks(self) -> Iterator[tuple[str, str]]:
+        """Yield every task that it names, with the key where it does."""
+        yield from ((f"tasks.{at}", name) for at, name in enumerate(self.tasks))
+
+    def located(self, move: Move) -> Self:
+        """Return it with its paths as another folder sees them."""
+        return self.model_copy(update={key: _moved(getattr(self, key), move) for key in self.paths})
+
+    def options(self) -> dict[str, Any]:
+        """Return its own settings, without what every teacher has."""
+        return self.model_dump(mode="json", exclude={"type", "name", "tasks"})
+
+    def describe(self) -> str:
+        """Say what it is."""
+        return f"of type {self.type}"
+
+
+def _moved(value: Any, move: Move) -> Any:
+    if isinstance(value, str):
+        return move(value)
+    return tuple(map(move, value)) if isinstance(value, tuple) else value
+
+
+def _registered(kind: Any) -> AnySection:
+    """Return the section of a type by its name."""
+    if kind in BUILT_IN:
+        return BUILT_IN[kind]
+    if not isinstance(kind, str):
+        raise faulty(("type", f"{shown(kind)} is no type of teacher → {nearest('', [*BUILT_IN, *TEACHERS])}"))
+    if kind not in TEACHERS:
+        raise faulty(("type", f'there is no type of teacher "{kind}" → {nearest(kind, [*BUILT_IN, *TEACHERS])}'))
+    try:
+        spec = getattr(TEACHERS[kind], "Spec", None)
+    except UserError as error:
+        raise faulty(("type", str(error))) from error
+    if not (isinstance(spec, type) and issubclass(spec, TeacherSpec)):
+        raise faulty(("type", f'the teacher "{kind}" has no Spec that is a TeacherSpec → mend the plug-in'))
+    return spec
+
+
+# What comes with understill -------------------------------------------------------------------------------------------
+
+
+class _BuiltIn(TeacherSpec):
+    """A type that comes with understill: what belongs to another of them is reported as such."""
+
+    key: ClassVar[str] = ""  # the key that tells the type
+    article: ClassVar[str] = ""  # the type in words
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_keys(cls, value: Any) -> Any:
+        """Leave out keys of the other types that hold nothing, and refuse those that hold something."""
+        if not isinstance(value, dict):
+            return value
+        others = {key: field for spec in BUILT_IN.values() for key, field in spec.model_fields.items()}
+        strange = {key: others[key] for key in value if key in others and key not in cls.model_fields}
+        usual = {key: field.get_default(call_default_factory=True) for key, field in strange.items()}
+        if faults := [(key, cls._refusal(key)) for key in strange if value[key] and value[key] != usual[key]]:
+            raise faulty(*faults)
+        return {key: given for key, given in value.items() if key not in strange}
+
+    @classmethod
+    def _refusal(cls, key: str) -> str:
+        if key in [spec.key for spec in BUILT_IN.values()]:
+            return "a teacher is a checkpoint or a file of predictions → make it two teachers"
+        if key in TrainedSpec.model_fields:
+            return f"{cls.article} is not trained here → leave it out"
+        return "it does not go with this kind of teacher → leave it out"
+
+
+class TrainedSpec(Partial, _BuiltIn):
+    """Models that the run trains: one for each task or for all, with several seeds, or in folds."""
+
+    trained: ClassVar[bool] = True
+
+    type: Literal["trained"] = "trained"
     teaches: Names | None = None  # those of its tasks that it teaches; all, where the recipe does not say
     models: Literal["each", "together"] = "each"
     seeds: tuple[Seed, ...] | Literal["student"] = ()  # of its own, or that of the student, with which it changes
     folds: Annotated[int, Field(ge=2, le=100)] | None = None  # each row is labelled by a model that has not seen it
     grid: dict[str, Any] = Field(default_factory=dict)  # a teacher for each combination; taken apart before
-    checkpoint: str | None = None
-    predictions: Names = ()
-    labels: dict[str, str] = Field(default_factory=dict)  # the teacher's names to the task's
-    max_length: Annotated[int, Field(ge=8)] | None = None
-    values: Literal["auto", "probabilities", "logits"] = "auto"
 
     @classmethod
     def short(cls, value: Any) -> Any:
@@ -42,40 +178,9 @@ class TeacherSpec(Partial):
     def _several(cls, value: Any) -> Any:
         return value if value == "student" else several_seeds(value)
 
-    @field_validator("labels", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        # In YAML a label or a class number may look like a number or a truth value.
-        plain = {True: "true", False: "false"}
-        if isinstance(value, dict):
-            return {_text(key, plain): _text(name, plain) for key, name in value.items()}
-        return value
-
-    def teaches_task(self, name: str) -> bool:
-        """Tell whether it teaches a task."""
-        return name in self.teaches if self.teaches is not None else not self.tasks or name in self.tasks
-
-    @property
-    def trained(self) -> bool:
-        """Whether it is trained by the run."""
-        return self.checkpoint is None and not self.predictions
-
     @model_validator(mode="after")
-    def _whole(self) -> TeacherSpec:
+    def _whole(self) -> TrainedSpec:
         faults = []
-        if self.checkpoint is not None and self.predictions:
-            faults.append(("predictions", "a teacher is a checkpoint or a file of predictions → make it two teachers"))
-        where = "a checkpoint" if self.checkpoint is not None else "a file of predictions"
-        taught = ("models", "encoder", "heads", "training", "finetune", "teaches", "seeds", "folds")
-        alien = taught if not self.trained else ("labels", "max_length", "values")
-        if self.checkpoint is not None:
-            alien = (*alien, "values")
-        elif self.predictions:
-            alien = (*alien, "max_length")
-        for key in alien:
-            if getattr(self, key) != type(self).model_fields[key].get_default(call_default_factory=True):
-                what = f"{where} is not trained here" if key in taught else "it does not go with this kind of teacher"
-                faults.append((key, f"{what} → leave it out"))
         if self.finetune is not None and self.models == "each":
             faults.append(("finetune", "a model of one task has been trained on it alone → write tasks: together"))
         for at, name in enumerate(self.teaches or ()):
@@ -85,6 +190,90 @@ class TeacherSpec(Partial):
             raise faulty(*faults)
         return self
 
+    @property
+    def finetuned(self) -> bool:
+        """Whether it is trained further on each task that it teaches."""
+        return self.finetune is not None
+
+    @property
+    def folded(self) -> bool:
+        """Whether it is several models, of which each has left out some of the rows."""
+        return self.folds is not None
+
+    def teaches_task(self, name: str) -> bool:
+        """Tell whether it teaches a task."""
+        return name in self.teaches if self.teaches is not None else super().teaches_task(name)
+
+    def named_tasks(self) -> Iterator[tuple[str, str]]:
+        """Yield every task that it names, with the key where it does."""
+        yield from super().named_tasks()
+        yield from ((f"teaches.{at}", name) for at, name in enumerate(self.teaches or ()))
+
+    def located(self, move: Move) -> Self:
+        """Return it with the paths of its encoder as another folder sees them."""
+        return self.model_copy(update={"encoder": self.encoder and self.encoder.located(move)})
+
+    def describe(self) -> str:
+        """Say what it is."""
+        how = "a model for each task" if self.models == "each" else "one model for all its tasks"
+        return f"trained by the recipe, {how}" + (f", in {self.folds} folds" if self.folds else "")
+
+
+class _Named(_BuiltIn):
+    """A type whose labels have names of their own."""
+
+    labels: dict[str, str] = Field(default_factory=dict)  # the teacher's names to the task's
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        # In YAML a label or a class number may look like a number or a truth value.
+        plain = {True: "true", False: "false"}
+        if isinstance(value, dict):
+            return {_text(key, plain): _text(name, plain) for key, name in value.items()}
+        return value
+
+
+class CheckpointSpec(_Named):
+    """A classifier that is there already: a Hugging Face folder or hub id, or another run's model."""
+
+    key: ClassVar[str] = "checkpoint"
+    article: ClassVar[str] = "a checkpoint"
+    paths: ClassVar[tuple[str, ...]] = ("checkpoint",)
+
+    type: Literal["checkpoint"] = "checkpoint"
+    checkpoint: str
+    max_length: Annotated[int, Field(ge=8)] | None = None
+
+    def describe(self) -> str:
+        """Say what it is."""
+        return f"the checkpoint {self.checkpoint}"
+
+
+class PredictionsSpec(_Named):
+    """Files of answers."""
+
+    key: ClassVar[str] = "predictions"
+    article: ClassVar[str] = "a file of predictions"
+    paths: ClassVar[tuple[str, ...]] = ("predictions",)
+    sparse: ClassVar[bool] = True
+
+    type: Literal["predictions"] = "predictions"
+    predictions: Annotated[Names, Field(min_length=1)]
+    values: Literal["auto", "probabilities", "logits"] = "auto"
+
+    def describe(self) -> str:
+        """Say what it is."""
+        return f"the answers in {', '.join(self.predictions)}"
+
 
 def _text(value: Any, plain: Mapping[Any, str]) -> Any:
     return plain[value] if isinstance(value, bool) else str(value) if isinstance(value, (int, float)) else value
+
+
+#: The types that come with understill. A teacher with the key of one is of this type; any other is trained.
+BUILT_IN: dict[str, type[_BuiltIn]] = {
+    "checkpoint": CheckpointSpec,
+    "predictions": PredictionsSpec,
+    "trained": TrainedSpec,
+}

@@ -25,11 +25,13 @@ from understill.data.taskdata import TaskData
 from understill.errors import UserError
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import ModelFolder
-from understill.targets.checkpoint import open_checkpoint
 from understill.targets.ensemble import Rule, join
-from understill.targets.predictions import PredictionsTeacher, read_predictions
 from understill.targets.store import BadTargets, TeacherFacts, read_targets, write_targets
-from understill.targets.teachers import FoldedTeacher, ModelTeacher, examine, fold_of
+from understill.teachers.checkpoints import open_checkpoint
+from understill.teachers.folds import FoldedTeacher, fold_of
+from understill.teachers.predictions import PredictionsTeacher, read_predictions
+from understill.teachers.trained import ModelTeacher
+from understill.teachers.verdict import examine
 
 Stand = Callable[..., TaskData]
 RULES: tuple[Rule, ...] = get_args(Rule)

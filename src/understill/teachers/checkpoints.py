@@ -26,14 +26,45 @@ from understill.errors import UserError
 from understill.models.encoder import identity, load_config, load_tokenizer, readable, resolve
 from understill.models.folder import load_model
 from understill.models.manifest import MANIFEST, find_model
-from understill.recipe.schema import HeadsSpec
-from understill.targets.teachers import ModelTeacher, NetworkTeacher
+from understill.recipe import Recipe
+from understill.recipe.schema import TEACHERS, CheckpointSpec, HeadsSpec
 from understill.tasks import Task
+from understill.teachers.protocol import Opening, Teacher
+from understill.teachers.trained import ModelTeacher, NetworkTeacher
 
 #: Tokens read by a model that has no limit of its own.
 USUAL_LENGTH = 512
 #: Short and long, so that one of two rows is padded.
 _PROBES = ("a", "a b a b a b a b a")
+
+
+@TEACHERS.own("checkpoint")
+class CheckpointType:
+    """A classifier that is there already."""
+
+    Spec = CheckpointSpec
+
+    @staticmethod
+    def digest_of(spec: CheckpointSpec, recipe: Recipe) -> str:
+        """Return the digest of what decides its answers, without loading it."""
+        try:
+            folder = locate(_place(spec, recipe))
+        except UserError as error:
+            raise UserError(f"teacher {spec.name}: {str(error).removeprefix('encoder ')}") from None
+        return checkpoint_digest(folder, spec.labels, spec.max_length)
+
+    @staticmethod
+    def open(spec: CheckpointSpec, opening: Opening) -> Teacher:
+        """Load it, and refuse it at once where it cannot teach the task."""
+        return open_checkpoint(
+            opening.name, _place(spec, opening.recipe), opening.data.task, spec.labels, spec.max_length,
+            cache=opening.cache, batch=opening.batch, device=opening.device,
+        )  # fmt: skip
+
+
+def _place(spec: CheckpointSpec, recipe: Recipe) -> str:
+    there = recipe.find(spec.checkpoint)
+    return str(there) if there.is_dir() else spec.checkpoint
 
 
 class Classifier(nn.Module):

@@ -20,16 +20,11 @@ from understill.errors import UserError
 from understill.evaluate.predict import predict
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import ModelFolder
-from understill.targets.teachers import (
-    FoldedTeacher,
-    ModelTeacher,
-    NetworkTeacher,
-    by_name,
-    examine,
-    fold_of,
-    match_labels,
-)
 from understill.tasks import Task
+from understill.teachers.folds import FoldedTeacher, fold_of
+from understill.teachers.matching import by_name, match_labels
+from understill.teachers.trained import ModelTeacher, NetworkTeacher
+from understill.teachers.verdict import examine
 
 Stand = Callable[..., TaskData]
 WORDS = ["parcel", "order", "account", "password", "film", "guitar", "man", "please", "twice", "locked", "good", "long"]

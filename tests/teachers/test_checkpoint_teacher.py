@@ -21,9 +21,9 @@ from understill.disk import seal
 from understill.errors import UserError
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
-from understill.targets.checkpoint import checkpoint_digest, locate, open_checkpoint
-from understill.targets.teachers import ModelTeacher, NetworkTeacher
 from understill.tasks import Task
+from understill.teachers.checkpoints import checkpoint_digest, locate, open_checkpoint
+from understill.teachers.trained import ModelTeacher, NetworkTeacher
 
 Stand = Callable[..., TaskData]
 NAMES = {1: ("LABEL_0",), 2: ("Upset", "Calm"), 3: ("money", "access", "delivery")}

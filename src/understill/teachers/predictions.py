@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from understill.data.check import row_id
 from understill.data.groups import grouping, teaching
-from understill.data.read import BadFile, File, columns_of, read_rows
+from understill.data.read import BadFile, File, columns_of, find_files, read_rows
 from understill.data.taskdata import TaskData, id_keys
 from understill.disk import file_digest, fingerprint
 from understill.errors import DataError, Problem, UserError, listed, nearest
-from understill.targets.teachers import Floats, Logits, Progress, bare, by_name
+from understill.recipe import Recipe
+from understill.recipe.schema import TEACHERS, PredictionsSpec
 from understill.tasks import Task
 from understill.tasks.cells import Fault, as_label, as_score, plain
+from understill.teachers.matching import bare, by_name
+from understill.teachers.protocol import Floats, Logits, Opening, Progress, Teacher
 
 Values = Literal["auto", "probabilities", "logits"]
 
@@ -32,6 +35,27 @@ LEAST = 1e-4
 SLACK = 1e-3
 
 _ID = re.compile(r"[0-9a-f]{24}")
+
+
+@TEACHERS.own("predictions")
+class PredictionsType:
+    """Files of answers."""
+
+    Spec = PredictionsSpec
+
+    @staticmethod
+    def digest_of(spec: PredictionsSpec, recipe: Recipe) -> str:
+        """Return the digest of what decides its answers, without reading them."""
+        return predictions_digest(find_files(spec.predictions, recipe.roots()), spec.labels, spec.values)
+
+    @staticmethod
+    def open(spec: PredictionsSpec, opening: Opening) -> Teacher:
+        """Read its answers, some of which must be about rows to learn from."""
+        files = find_files(spec.predictions, opening.recipe.roots())
+        answers = read_predictions(opening.name, files, opening.data.task, spec.labels, spec.values)
+        splits = opening.data.splits.items()
+        answers.must_match([data for split, data in splits if split in ("train", "unlabelled")])
+        return answers
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,8 @@ from understill.data.check import row_id
 from understill.data.read import data_file
 from understill.data.taskdata import TaskData
 from understill.errors import DataError, UserError
-from understill.targets.predictions import PredictionsTeacher, Values, predictions_digest, read_predictions
 from understill.tasks import Task
+from understill.teachers.predictions import PredictionsTeacher, Values, predictions_digest, read_predictions
 
 Stand = Callable[..., TaskData]
 TEXTS = ["not bad", "charged twice, again", 'the "film"', "two\nlines", "locked out", "è finita"]
@@ -215,7 +215,7 @@ def test_numbers_that_add_up_to_one_can_be_logits(stand: Stand, tmp_path: Path) 
 
 @given(st.lists(st.lists(st.floats(-4, 4), min_size=2, max_size=2), min_size=1, max_size=6))
 def test_probabilities_give_back_the_logits_they_were_made_of(rows: list[list[float]]) -> None:
-    from understill.targets.predictions import _log_probabilities, _Rows
+    from understill.teachers.predictions import _log_probabilities, _Rows
 
     faults = _Rows([])
     said = _log_probabilities(softmax(np.array(rows), axis=1), faults, "auto")

@@ -1,0 +1,20 @@
+"""Teachers: whatever gives logits for rows, one file for each type, and the verdict on what it knows."""
+
+from understill.recipe.schema import TEACHERS, TeacherSpec
+from understill.teachers.checkpoints import CheckpointType
+from understill.teachers.predictions import PredictionsType
+from understill.teachers.protocol import Opening, PluginTeacher, Teacher, digest_teacher, open_teacher
+from understill.teachers.trained import TrainedType
+
+__all__ = [
+    "TEACHERS",
+    "CheckpointType",
+    "Opening",
+    "PluginTeacher",
+    "PredictionsType",
+    "Teacher",
+    "TeacherSpec",
+    "TrainedType",
+    "digest_teacher",
+    "open_teacher",
+]

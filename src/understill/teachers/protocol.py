@@ -1,0 +1,129 @@
+"""What a teacher is, what a type of teacher offers, and how one is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understill.data.load import LoadedTask
+from understill.data.taskdata import TaskData
+from understill.disk import fingerprint
+from understill.errors import UserError
+from understill.recipe import Recipe
+from understill.recipe.schema import TEACHERS, TeacherSpec
+from understill.train.device import pick_device
+
+Progress = Callable[[int], None]
+Floats = NDArray[np.float64]
+Logits = NDArray[np.float32]
+
+
+class Teacher(Protocol):
+    """Something that gives logits for rows."""
+
+    @property
+    def name(self) -> str:
+        """What the recipe calls it."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything that decides what it says."""
+
+    def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
+        """Return raw logits, [rows, outputs] in the order of the task's labels; scores on its scale for regression.
+
+        A row of which it says nothing is NaN. `progress` is told how many rows were done since it was last called.
+        """
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a teacher is opened with, besides its part of the recipe."""
+
+    name: str  # in this run
+    digest: str  # as it was planned
+    recipe: Recipe
+    data: LoadedTask  # the task that it teaches, with all splits
+    models: tuple[Path, ...] = ()  # the folders of the models that were trained for it
+
+    @property
+    def cache(self) -> Path:
+        """Where tokens are kept between runs."""
+        return self.recipe.output.path / "cache"
+
+    @property
+    def batch(self) -> int:
+        """How many rows are answered at once."""
+        return self.recipe.evaluation.batch
+
+    @property
+    def device(self) -> str:
+        """Where networks run."""
+        return pick_device(self.recipe.machine)
+
+
+class TeacherType(Protocol):
+    """What is registered under the name of a type: its part of the recipe, and how it is digested and opened."""
+
+    Spec: type[Any]
+
+    def digest_of(self, spec: Any, recipe: Recipe) -> str:
+        """Return the digest of all that decides its answers, without opening it."""
+
+    def open(self, spec: Any, opening: Opening) -> Teacher:
+        """Make it ready to answer."""
+
+
+class PluginTeacher:
+    """A type of teacher to derive from: it has a `Spec`, and `logits` that answer by it.
+
+    Where more than its settings and its source decide its answers, such as files, it adds these in `digest_of`.
+    """
+
+    Spec: ClassVar[type[TeacherSpec]] = TeacherSpec
+
+    def __init__(self, spec: Any, opening: Opening) -> None:
+        self.spec, self.task = spec, opening.data.task
+        self.name, self.digest = opening.name, opening.digest
+
+    @classmethod
+    def digest_of(cls, spec: Any, recipe: Recipe) -> str:
+        """Return the digest of what decides its answers besides its settings; there is nothing, as a rule."""
+        return ""
+
+    @classmethod
+    def open(cls, spec: Any, opening: Opening) -> Teacher:
+        """Make it ready to answer."""
+        return cls(spec, opening)
+
+    def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
+        """Return raw logits, as `Teacher` has it."""
+        raise NotImplementedError
+
+
+def digest_teacher(spec: TeacherSpec, recipe: Recipe) -> str:
+    """Return the digest of all that decides the answers of a teacher that is not trained here."""
+    own = _type(spec).digest_of(spec, recipe)
+    if TEACHERS.is_own(spec.type):
+        return own
+    # A plug-in cannot forget its settings, nor the version it has.
+    return fingerprint({"options": spec.options(), "own": own, **TEACHERS.facts(spec.type)})
+
+
+def open_teacher(spec: TeacherSpec, opening: Opening) -> Teacher:
+    """Make a teacher ready to answer; one that has changed since it was planned would be filed under a wrong name."""
+    opened = _type(spec).open(spec, opening)
+    now = opened.digest if TEACHERS.is_own(spec.type) else digest_teacher(spec, opening.recipe)
+    if now != opening.digest:
+        raise UserError(f"teacher {opening.name}: its files have changed since the run began; run the recipe again")
+    return opened
+
+
+def _type(spec: TeacherSpec) -> TeacherType:
+    found: TeacherType = TEACHERS[spec.type]
+    return found

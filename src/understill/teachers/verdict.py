@@ -1,0 +1,111 @@
+"""The verdict on a teacher: how well it does on rows with gold, and what seems to be wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from understill.data.groups import contested
+from understill.evaluate.metrics import FUNCTIONS, majority, primary, score
+from understill.runtime.answers import Predictions
+from understill.tasks import Task
+from understill.teachers.protocol import Floats, Logits
+
+#: A correlation from here on means that the scores are about the right thing.
+CORRELATED = 0.5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How well a teacher knows a task."""
+
+    score: float | None  # by the task's first metric, higher is better; None where no row could be scored
+    scores: dict[str, float]
+    majority: float | None  # the same of the simplest guess
+    fault: str  # what is wrong with it; empty where it is fine
+
+
+def examine(
+    task: Task,
+    gold: NDArray[np.floating],
+    logits: Logits,
+    train_gold: NDArray[np.floating],
+    split: str = "dev",
+    groups: NDArray[np.int64] | None = None,
+) -> Verdict:
+    """Score a teacher on rows that have gold and of which it says something; it must beat the simplest guess.
+
+    A ranking's `groups` are the numbers of its rows' queries; of each, it must have all to go by.
+    """
+    known = ~np.isnan(gold) & ~np.isnan(logits).any(axis=1)
+    if groups is not None:
+        known &= ~np.isin(groups, groups[~known]) & contested(groups, gold)
+        groups = groups[known]
+    if not known.any():
+        return Verdict(None, {}, None, "")
+    true, said = gold[known].astype(np.float64), Predictions(task, logits[known]).values
+    train = true if np.isnan(train_gold).all() else train_gold.astype(np.float64)
+    scores, guess = score(task, true, said, groups), majority(task, train, true, groups)
+    reached, floor = primary(task, scores), primary(task, guess)
+    if groups is not None:
+        reason = _upside_down(task, true, said, groups, floor)
+    elif task.kind == "regression":
+        reason = _strange_scale(true, said, train)
+    else:
+        reason = _mixed_up(task, true, said, floor)
+    if not reason and reached <= floor:
+        reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
+    name = task.metrics[0]
+    fault = f"{name} {_shown(name, scores)} on {split}, where the simplest guess has {_shown(name, guess)}: {reason}"
+    return Verdict(reached, scores, floor, fault if reason else "")
+
+
+def _shown(metric: str, scores: dict[str, float]) -> str:
+    """Show a score as the tables do: ×100, save for an error."""
+    return f"{scores[metric]:.3f}" if metric == "mse" else f"{100 * scores[metric]:.1f}"
+
+
+def _by_chance(count: int) -> float:
+    """Return how much better some other reading of a mere guesser's outputs may fit."""
+    return float(max(0.1, 3.5 / np.sqrt(count)))
+
+
+def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:
+    """Say which labels seem to stand for which others, where another order of the outputs fits far better."""
+    counts = np.zeros((task.outputs, task.outputs), np.int64)  # [said, gold]
+    np.add.at(counts, (said.astype(np.int64), gold.astype(np.int64)), 1)
+    meant = linear_sum_assignment(counts, maximize=True)[1]
+    gain = (counts[np.arange(task.outputs), meant].sum() - np.trace(counts)) / len(gold)
+    turned = score(task, gold, meant[said.astype(np.int64)].astype(np.float64))
+    if gain <= _by_chance(len(gold)) or primary(task, turned) <= floor:
+        return ""
+    pairs = ", ".join(f"{task.labels[here]}: {task.labels[there]}" for here, there in enumerate(meant))
+    reach = _shown(task.metrics[0], turned)
+    return (
+        f"its labels seem to be mixed up, and in another order they would reach {reach}; if its names are wrong, "
+        f"write labels: {{{pairs}}}, with its own name for what now goes as the first of each two"
+    )
+
+
+def _upside_down(task: Task, gold: Floats, said: Floats, groups: NDArray[np.int64], floor: float) -> str:
+    """Say that a ranking seems to be meant the other way round, where that would fit far better."""
+    upright, turned = score(task, gold, said, groups), score(task, gold, -said, groups)
+    gain = primary(task, turned) - primary(task, upright)
+    if gain <= _by_chance(len(np.unique(groups))) or primary(task, turned) <= floor:
+        return ""
+    reach = _shown(task.metrics[0], turned)
+    return f"its scores seem to be upside down, and turned round they would reach {reach}: higher must be better"
+
+
+def _strange_scale(gold: Floats, said: Floats, train: Floats) -> str:
+    """Say that scores are on another scale, where they go with the gold but lie further off than the mean does."""
+    mse, mean = FUNCTIONS["mse"], np.full(len(gold), np.nanmean(train), np.float64)
+    if mse(gold, said) <= mse(gold, mean) or FUNCTIONS["pearson"](gold, said) < CORRELATED:
+        return ""
+    return (
+        f"its scores go from {said.min():g} to {said.max():g}, those of the task from {gold.min():g} to "
+        f"{gold.max():g}: they seem to be on another scale; bring them onto the task's, in a file of predictions"
+    )

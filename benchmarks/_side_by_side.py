@@ -36,6 +36,7 @@ from understill.data.batch import Batches
 from understill.data.load import load_tasks
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens, tokenise
+from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_tokenizer, resolve
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.recipe import make_recipe
@@ -44,7 +45,6 @@ from understill.tasks import Task
 from understill.train.device import pick_device
 from understill.train.fast import why_not
 from understill.train.loop import Step, steps
-from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
 from understill.train.trouble import Trouble
 
@@ -178,7 +178,7 @@ class Ours:
     def __init__(
         self,
         model: MultiTaskModel,
-        objective: Objective,
+        objective: FusedObjective,
         batches: Batches,
         training: Training,
         accelerator: Accelerator,

@@ -25,10 +25,10 @@ from _side_by_side import ENDLESS, Ours, common_options, our_model, show, write
 from understill.__main__ import WAITING
 from understill.data.batch import Batches, Stream
 from understill.data.tokens import Tokens
+from understill.losses.fused import FusedObjective
 from understill.recipe.schema import Machine, Training
 from understill.tasks import Task
 from understill.train.device import make_accelerator
-from understill.train.objective import Objective
 
 ROWS, BATCH, LENGTH = 2048, 32, 32
 TASK = Task("made-up", "classification", ("text",), "label", ("no", "yes"))
@@ -58,7 +58,7 @@ def work(options: argparse.Namespace) -> None:
     batches = Batches([Stream(0, [some_tokens(model.encoder.config.vocab_size)])], batch=BATCH, seed=0)
     loop = Ours(
         model,
-        Objective([TASK], model.spec.regression),
+        FusedObjective([TASK], model.spec.regression),
         batches,
         training,
         make_accelerator(Machine(device="cpu"), training.precision),

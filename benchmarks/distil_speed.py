@@ -54,12 +54,12 @@ from _side_by_side import (
 )
 from understill.data.batch import Batches, Stream, sizes_on
 from understill.evaluate.predict import predict_all
+from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_tokenizer
 from understill.recipe.schema import Distil, Machine, Training
 from understill.targets.ensemble import join
 from understill.targets.store import TeacherFacts, read_targets, write_targets
 from understill.train.device import make_accelerator
-from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
 
 TASK = "queue"
@@ -111,7 +111,7 @@ class Bench:
 
     def ours(self, *, fast: bool) -> Ours:
         """Train on the answers."""
-        objective = Objective([self.rows.task], "sigmoid", Distil(hard=0.0, temperature=TEMPERATURE, anneal=None))
+        objective = FusedObjective([self.rows.task], "sigmoid", Distil(hard=0.0, temperature=TEMPERATURE, anneal=None))
         model, batches = self.student(), self.batches(self.answers)
         return Ours(model, objective, batches, self.training, self.accelerator, fast=fast)
 

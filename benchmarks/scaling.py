@@ -33,11 +33,11 @@ from understill.data.taskdata import TaskData, Writer, row_id
 from understill.data.tokens import encode, tokenise
 from understill.disk import fingerprint
 from understill.evaluate.predict import predict_all
+from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_tokenizer, resolve
 from understill.recipe.schema import Distil, Machine, Training
 from understill.targets.ensemble import join
 from understill.train.device import make_accelerator
-from understill.train.objective import Objective
 
 TASKS = ("queue", "mood", "follows", "similar")
 #: Fewer tokens than nearly every message of "queue" has.
@@ -120,7 +120,7 @@ def measure(point: dict[str, Any], folder: Path) -> dict[str, Any]:
     batches = Batches(streams, batch=training.batch, seed=0)
     student = our_model(point["encoder"], tasks, None, length)
     accelerator = make_accelerator(Machine(device=device), training.precision)
-    objective = Objective(tasks, student.spec.regression, Distil())
+    objective = FusedObjective(tasks, student.spec.regression, Distil())
     loop = Ours(student, objective, batches, training, accelerator, fast=device == "cuda", limit=point["steps"])
     for _ in range(loop.variant("").warm_ups):
         loop()

@@ -44,10 +44,10 @@ from _side_by_side import (
     write,
 )
 from understill.data.batch import Batches, Stream, sizes_on
+from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_tokenizer
 from understill.recipe.schema import Machine, Sampling, Training
 from understill.train.device import make_accelerator
-from understill.train.objective import Objective
 
 RATE = 1e-4
 
@@ -95,7 +95,7 @@ def ours(setting: Setting, rows: Sequence[Rows], options: argparse.Namespace, *,
     )
     accelerator = make_accelerator(Machine(device=options.device), training.precision)
     model = our_model(options.encoder, tasks, options.layers, options.max_length)
-    objective = Objective(tasks, model.spec.regression)
+    objective = FusedObjective(tasks, model.spec.regression)
     return Ours(model, objective, batches, training, accelerator, fast=fast, limit=setting.steps)
 
 

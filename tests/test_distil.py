@@ -19,6 +19,7 @@ from understill.data import demo
 from understill.errors import UserError
 from understill.events import Labelling, Teaching
 from understill.loading import load
+from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_encoder, load_tokenizer
 from understill.models.folder import load_model
 from understill.pipeline.labelling import faculties, join_targets
@@ -26,7 +27,6 @@ from understill.pipeline.plan import ModelPlan, Plan
 from understill.pipeline.teaching import teach
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.teachers.folds import fold_of
-from understill.train.objective import Objective
 
 ROOT = Path(__file__).parent.parent
 KEEP = {"weak": "keep"}  # after six steps no tiny teacher is better than the majority guess
@@ -226,16 +226,16 @@ def test_a_student_that_was_stopped_goes_on_to_the_same_bits(
     plan = pipeline.make_plan(again)
     for model in plan.models[:-1]:
         teach(plan, [model])
-    usual, count = Objective.forward, 0
+    usual, count = FusedObjective.forward, 0
 
-    def fails(self: Objective, *args: Any, **settings: Any) -> Any:
+    def fails(self: FusedObjective, *args: Any, **settings: Any) -> Any:
         nonlocal count
         count += 1
         if count == 4:
             raise KeyboardInterrupt
         return usual(self, *args, **settings)
 
-    monkeypatch.setattr(Objective, "forward", fails)
+    monkeypatch.setattr(FusedObjective, "forward", fails)
     with pytest.raises(KeyboardInterrupt):
         teach(plan, plan.models[-1:])
     monkeypatch.undo()

@@ -184,22 +184,22 @@ def kill_at_call(number: int, call: Callable[..., Any]) -> Callable[..., Any]:
 
 def die_at(moment: str, recipe: str, told: str) -> None:
     """Do what `understill run RECIPE` does, and be killed in the middle of something."""
+    from understill.losses.fused import FusedObjective
     from understill.pipeline import examining
     from understill.targets import store
-    from understill.train.objective import Objective
 
     if moment == "examining":  # the answers are there, what they are worth is not written yet
         examining.write_json = kill_at_call(2, examining.write_json)  # type: ignore[attr-defined]
     elif moment == "labelling":  # the first table is whole, the second has no manifest yet
         store.write_json = kill_at_call(2, store.write_json)  # type: ignore[attr-defined]
     else:
-        usual = Objective.forward
+        usual = FusedObjective.forward
         dying = kill_at_call(7, usual)
 
-        def forward(self: Objective, *args: Any, **settings: Any) -> Any:
+        def forward(self: FusedObjective, *args: Any, **settings: Any) -> Any:
             return (dying if self.distil else usual)(self, *args, **settings)
 
-        Objective.forward = forward  # type: ignore[method-assign]
+        FusedObjective.forward = forward  # type: ignore[method-assign]
     say_run(recipe, told)
 
 

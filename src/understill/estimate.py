@@ -19,6 +19,7 @@ from understill.data.groups import grouping, teaching
 from understill.data.sampling import apportion, shares
 from understill.data.tokens import Tokens, encode
 from understill.events import Checking, Watch, silent
+from understill.losses.choose import make_objective
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.multitask import new_model
 from understill.models.words import WordsConfig
@@ -29,7 +30,6 @@ from understill.pipeline.wording import SIZE
 from understill.recipe.schema import Machine
 from understill.train.device import pick_device, pick_precision, set_threads
 from understill.train.loop import total_steps
-from understill.train.objective import Objective
 
 SAMPLE = 256
 TRIALS = 3
@@ -256,7 +256,7 @@ def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows
     begin = _begin(model)
     spec = settings.encoder.model_copy(update={"name": begin.name})
     network = new_model(spec, settings.heads, model.tasks, model.seed, begin.place).to(device).train()
-    objective = Objective(model.tasks, settings.heads.regression).to(device)
+    objective = make_objective(model.tasks, settings.heads.regression).to(device)
     streams = [Stream(number, [each]) for number, each in enumerate(tokens)]
     batch = assemble(streams, rows, np.ones(len(tokens)), 0).to(device)
     # Some sampled rows may be longer than the mean; cut, they take the time of the mean.

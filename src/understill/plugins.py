@@ -92,3 +92,7 @@ class Registry(Generic[T]):
             owner = f"package {point.dist.name}" if point.dist else point.value
             raise UserError(f'the {self.what} "{name}" of {owner} cannot be loaded: {error}') from error
         return loaded
+
+
+#: Loss terms against teachers, which `student.distil.loss` may name; classes, as in understill.losses.term.
+LOSSES: Registry[Any] = Registry("loss", "understill.losses")

@@ -19,6 +19,7 @@ from understill.data.batch import Batch
 from understill.data.packed import pack
 from understill.data.vectors import Vectors
 from understill.errors import UserError
+from understill.losses.fused import FusedObjective
 from understill.models import bilstm
 from understill.models.bilstm import BiLstm
 from understill.models.encoder import build_encoder, load_encoder
@@ -35,7 +36,6 @@ from understill.models.words import (
     save_vectors,
 )
 from understill.recipe.schema import EncoderSpec, HeadsSpec, Training
-from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
 
 KINDS = ("bilstm", "static")
@@ -246,7 +246,7 @@ def test_training_moves_the_trainable_channel_and_leaves_the_frozen_one(
     assert len(before) == trained + fixed
     if channels == "both":
         assert torch.equal(*before.values()), "they begin alike"
-    objective, batches = Objective(TASKS, "sigmoid"), some_batches()
+    objective, batches = FusedObjective(TASKS, "sigmoid"), some_batches()
     optimizer = make_optimizer(model, Training(optimizer="adadelta", lr=1.0))
     for step in range(3):
         objective(model(batches[step]), batches[step], 8.0).total.backward()

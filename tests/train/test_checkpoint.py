@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 
 from helpers import TASKS, same, some_batch, some_model, weights_of
 from understill.disk import seal
+from understill.losses.fused import FusedObjective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
 from understill.train import checkpoint
 from understill.train.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
-from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
 
 KEYS = ("step", "note")
@@ -27,7 +27,7 @@ KEYS = ("step", "note")
 
 def update(model: MultiTaskModel, optimizer: torch.optim.Optimizer) -> None:
     batch = some_batch(8)
-    Objective(TASKS, "sigmoid")(model(batch), batch).total.backward()
+    FusedObjective(TASKS, "sigmoid")(model(batch), batch).total.backward()
     optimizer.step()
     optimizer.zero_grad()
 

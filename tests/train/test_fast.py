@@ -26,6 +26,7 @@ from understill import kernels
 from understill.data.batch import Batches, Stream
 from understill.data.packed import Streamed, resident_bytes, room
 from understill.errors import TrainingError
+from understill.losses.fused import FusedObjective
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.recipe.schema import Anneal, Distil, EncoderSpec, HeadsSpec, Machine, SanSpec, Training
 from understill.tasks import Task
@@ -34,7 +35,6 @@ from understill.train.checkpoint import load_checkpoint, save_checkpoint
 from understill.train.device import cpu_has_bf16, make_accelerator
 from understill.train.fast import FastSteps, why_not
 from understill.train.loop import steps
-from understill.train.objective import Objective
 from understill.train.optim import make_optimizer, rate_factor
 from understill.train.trouble import Trouble
 
@@ -88,7 +88,7 @@ class Run:
         self.accelerator = make_accelerator(Machine(device=device, threads=1), precision)
         self.model.to(self.accelerator.device)
         distil = Distil(anneal=Anneal(start=0.2, end=0.9, shape="quadratic"))
-        self.objective = Objective(tasks, "sigmoid", distil).to(self.accelerator.device)
+        self.objective = FusedObjective(tasks, "sigmoid", distil).to(self.accelerator.device)
         optimizer = make_optimizer(self.model, self.training)
         self.prepared, self.optimizer = self.accelerator.prepare(self.model.train(), optimizer)
         self.trouble = Trouble(len(tasks), self.accelerator.device)

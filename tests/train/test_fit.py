@@ -20,6 +20,7 @@ from helpers import TASKS, same, some_batches, some_model, weights_of
 from understill.data.batch import Batches
 from understill.errors import TrainingError
 from understill.events import Evaluated, Fitted, Report, Resumed
+from understill.losses.fused import FusedObjective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
 from understill.recipe.section import Every
@@ -28,7 +29,6 @@ from understill.train.checkpoint import save_checkpoint
 from understill.train.device import cpu_has_bf16, make_accelerator
 from understill.train.fit import fit, is_due
 from understill.train.loop import Step
-from understill.train.objective import Objective
 
 Event = Report | Evaluated | Fitted
 #: Steps in an epoch of the made-up rows.
@@ -64,7 +64,7 @@ def start(
 ) -> Iterator[Event]:
     events = fit(
         model,
-        Objective(TASKS, "sigmoid", distil),
+        FusedObjective(TASKS, "sigmoid", distil),
         batches or some_batches(),
         settings,
         accelerator=make_accelerator(Machine(device="cpu", threads=1), precision),
@@ -264,7 +264,7 @@ def test_only_the_weights_that_may_still_be_needed_lie_on_disk(tiny: Path, tmp_p
 def test_reports_add_up_what_happened_since_the_last(tiny: Path, tmp_path: Path, talkative: None) -> None:
     model = some_model(tiny, dropout=0.0)
     batches = some_batches()
-    objective = Objective(TASKS, "sigmoid")
+    objective = FusedObjective(TASKS, "sigmoid")
     loss = objective(model(batches[0]), batches[0])
     reports = [event for event in start(tmp_path, model, training()) if isinstance(event, Report)]
     assert [report.step for report in reports] == list(range(1, 9))
@@ -377,7 +377,7 @@ def test_going_on_says_from_which_step(tiny: Path, tmp_path: Path, talkative: No
     settings = training(checkpoint="2 steps")
     how: dict[str, Any] = {"accelerator": make_accelerator(Machine(device="cpu", threads=1), "fp32"), "seed": 0}
     how |= {"folder": tmp_path, "evaluate": Scripted()}
-    objective = Objective(TASKS, "sigmoid")
+    objective = FusedObjective(TASKS, "sigmoid")
     first = next(event for event in fit(some_model(tiny), objective, some_batches(), settings, **how))
     assert not isinstance(first, Resumed)
     cut_off(tmp_path, some_model(tiny), settings, 5)
@@ -481,7 +481,7 @@ def test_with_all_weight_on_teachers_the_weights_are_those_of_pure_distillation(
 def test_reports_tell_hard_and_soft_parts_and_the_mix(tiny: Path, tmp_path: Path, talkative: None) -> None:
     model, batches = some_model(tiny, dropout=0.0), taught_batches(silent="stars")
     distil = Distil(hard=2, anneal=Anneal(shape="cosine"))
-    loss = Objective(TASKS, "sigmoid", distil)(model(batches[0]), batches[0])
+    loss = FusedObjective(TASKS, "sigmoid", distil)(model(batches[0]), batches[0])
     settings = training(batch=8)
     reports = [e for e in start(tmp_path, model, settings, distil=distil, batches=batches) if isinstance(e, Report)]
     counts, sums = loss.counts.tolist(), loss.parts.tolist()

@@ -13,11 +13,11 @@ import torch
 from helpers import TASKS, liven, same, some_batches, some_model, weights_of
 from understill.data.batch import Batches
 from understill.errors import TrainingError, UserError
+from understill.losses.fused import FusedObjective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
 from understill.train.device import make_accelerator
 from understill.train.loop import Step, out_of_memory, steps, total_steps
-from understill.train.objective import Objective
 from understill.train.optim import make_optimizer, rate_factor
 from understill.train.trouble import Trouble
 
@@ -36,7 +36,7 @@ def train(
     seed: int = 0,
     trouble: Trouble | None = None,
     see: Callable[[MultiTaskModel], None] | None = None,
-    objective: Objective | None = None,
+    objective: FusedObjective | None = None,
 ) -> Iterator[Step]:
     """Train; `see` looks at the model after gradients are clipped and before each update."""
     accelerator = make_accelerator(Machine(device="cpu", threads=1), "fp32")
@@ -46,7 +46,7 @@ def train(
     trouble = trouble or Trouble(len(TASKS), torch.device("cpu"))
     return steps(
         prepared.train(),
-        objective or Objective(TASKS, "sigmoid"),
+        objective or FusedObjective(TASKS, "sigmoid"),
         batches or some_batches(),
         optimizer,
         accelerator,
@@ -91,7 +91,7 @@ def test_steps_say_what_was_done(tiny: Path) -> None:
 def test_the_loss_of_the_first_step_is_that_of_the_fresh_model(tiny: Path) -> None:
     model = some_model(tiny, dropout=0.0)
     batch = some_batches()[0]
-    expected = Objective(TASKS, "sigmoid")(model(batch), batch).parts
+    expected = FusedObjective(TASKS, "sigmoid")(model(batch), batch).parts
     torch.testing.assert_close(next(train(model, training())).parts, expected)
 
 
@@ -132,7 +132,7 @@ def test_every_step_draws_its_own_dropout(tiny: Path) -> None:
 @pytest.mark.parametrize("micro", [8, 3])
 def test_annealing_goes_by_the_steps_already_done(micro: int, tiny: Path) -> None:
     anneal = Anneal(start=0.25, end=0.75, shape="quadratic")
-    objective, seen = Objective(TASKS, "sigmoid", Distil(anneal=anneal)), []
+    objective, seen = FusedObjective(TASKS, "sigmoid", Distil(anneal=anneal)), []
     objective.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[3]))
     done = list(train(some_model(tiny), training(micro_batch=micro), objective=objective))
     # The first step is all start; every piece of a step has the progress of that step.
@@ -310,7 +310,7 @@ def test_targets_are_checked_before_the_first_update(tiny: Path) -> None:
     batches = some_batches()
     for stream in batches.streams:
         stream.sources[0].gold[:] = 7.0
-    objective, trouble = Objective(TASKS, "sigmoid"), Trouble(3, torch.device("cpu"))
+    objective, trouble = FusedObjective(TASKS, "sigmoid"), Trouble(3, torch.device("cpu"))
     run = steps(prepared, objective, batches, optimizer, accelerator, settings, seed=0, start=0, trouble=trouble)
     with pytest.raises(TrainingError, match=r"gold 7\.0 is not one of its classes"):
         next(run)

@@ -19,15 +19,15 @@ from helpers import ANSWER, MOOD, STARS, chosen, liven, same, some_model, some_q
 from understill.data.batch import Batch, Batches, Stream
 from understill.errors import TrainingError, UserError
 from understill.events import Fitted
+from understill.losses.fused import FusedObjective as Objective
+from understill.losses.queries import BatchQueries
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
 from understill.train.device import make_accelerator
 from understill.train.fast import why_not
 from understill.train.fit import fit
 from understill.train.loop import Step, steps
-from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
-from understill.train.ranking import BatchQueries
 from understill.train.trouble import Trouble
 
 NAN = float("nan")

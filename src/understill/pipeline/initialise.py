@@ -13,6 +13,7 @@ from understill.data.batch import Batches
 from understill.data.groups import grouping
 from understill.evaluate.predict import features
 from understill.events import Turn, Watch
+from understill.losses.contrast import Contrast, Vectors
 from understill.models.folder import load_model
 from understill.models.heads import Head
 from understill.models.multitask import MultiTaskModel, continued, new_model
@@ -20,7 +21,6 @@ from understill.models.siamese import Siamese
 from understill.pipeline.plan import ModelPlan, Plan
 from understill.pipeline.tokenising import Tokeniser, chosen_rows
 from understill.tasks import Task
-from understill.train.contrast import Contrast, Vectors
 from understill.train.device import make_accelerator
 from understill.train.fit import Meter
 from understill.train.loop import steps, total_steps

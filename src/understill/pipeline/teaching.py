@@ -11,6 +11,7 @@ from typing import Any
 
 from understill.disk import write_json
 from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, Teaching, Turn, Watch, silent
+from understill.losses.choose import make_objective
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model, save_scores
 from understill.pipeline.initialise import first_weights, prepare_heads
@@ -25,7 +26,6 @@ from understill.pipeline.wording import make_words
 from understill.train.device import make_accelerator, pick_device
 from understill.train.fit import fit
 from understill.train.loop import Step
-from understill.train.objective import Objective
 from understill.train.turns import Job, places_of, places_on, take_turns
 
 
@@ -147,7 +147,7 @@ def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, tuple[Fitted, 
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
     for event in fit(
         network,
-        Objective(model.tasks, settings.heads.regression, distillation.distil if distillation else None),
+        make_objective(model.tasks, settings.heads.regression, distillation.distil if distillation else None),
         batches,
         settings.training,
         accelerator=accelerator,

@@ -18,6 +18,7 @@ from understill.disk import write_json
 from understill.evaluate.metrics import primary, score
 from understill.evaluate.predict import predict
 from understill.events import Tuned, Turn, Watch
+from understill.losses.choose import make_objective
 from understill.models.multitask import MultiTaskModel
 from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.plan import Fold, ModelPlan, Plan
@@ -30,7 +31,6 @@ from understill.teachers.folds import fold_of
 from understill.train.device import make_accelerator
 from understill.train.fit import fit
 from understill.train.loop import Step
-from understill.train.objective import Objective
 
 #: From so many rows on, candidates are tried on four fifths of them and judged on the rest.
 TRIED, HELD = 400, Fold(0, 5)
@@ -139,7 +139,7 @@ def _try(
     yield from prepare_heads(plan, tried, network, tokens, batches, name, watch)
     for event in fit(
         network,
-        Objective(model.tasks, settings.heads.regression),
+        make_objective(model.tasks, settings.heads.regression),
         batches,
         short,
         accelerator=accelerator,

@@ -23,7 +23,7 @@ class Ranking(Kind):
     name = "ranking"
     metrics = ("precision_at_1", "mrr", "accuracy")
     hard = "listwise"
-    soft = MappingProxyType({"cross_entropy": "soft_listwise", "logits": "squared_error"})
+    soft = MappingProxyType({"cross_entropy": "soft_listwise", "logits": "logits"})
     settings = frozenset({"labels", "group", "candidates"})
     named, scaled, grouped = True, False, True
     units, noun, far = "queries", "label", ""

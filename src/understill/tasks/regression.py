@@ -14,7 +14,7 @@ class Regression(Kind):
     name = "regression"
     metrics = ("pearson_spearman", "pearson", "spearman", "mse")
     hard = "squared_error"
-    soft = MappingProxyType({"cross_entropy": "squared_error", "logits": "squared_error"})
+    soft = MappingProxyType({"cross_entropy": "soft_squared_error", "logits": "soft_squared_error"})
     settings = frozenset({"range", "decimal"})
     plain_metric = "mse"
     probe = "ridge"

@@ -24,11 +24,11 @@ from transformers import PreTrainedModel
 from understill import kernels
 from understill.data.batch import Batches
 from understill.data.packed import Packed, Resident, Streamed, Stretch, resident_bytes, room
+from understill.losses.objective import Loss, Objective
 from understill.models.encoder import TokenStates, build_encoder
 from understill.models.heads import Heads
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
-from understill.train.objective import Loss, Objective
 from understill.train.optim import rate_factor
 from understill.train.trouble import Trouble
 
@@ -54,7 +54,7 @@ def why_not(model: MultiTaskModel, accelerator: Accelerator, training: Training)
         return f"the optimiser is {training.optimizer}, not {' or '.join(_SECOND)}"
     if training.micro_batch and training.micro_batch < training.batch:
         return "training.micro_batch is set"
-    if any(task.kind == "ranking" for task in model.tasks):
+    if any(task.kind.grouped for task in model.tasks):
         return "ranking tasks are trained by the plain loop"
     if model.heads.compares:
         return "siamese heads are trained by the plain loop"
@@ -124,7 +124,7 @@ class FastSteps:
         self.updates = torch.tensor(taken, device=self.device)  # of each weight
         adamax = training.optimizer == "adamax"
         self.adam = Adam(slots, self.updates, self.schedule, training.betas, training.eps, training.clip, adamax)
-        shape = (3, len(objective.tasks))
+        shape = (len(objective.parts), len(objective.tasks))
         self.parts, self.counts = (torch.zeros(shape, device=self.device) for _ in range(2))
         self.recorded: dict[_Size, _Recorded | None] = {}
         self.pool = torch.cuda.graph_pool_handle()

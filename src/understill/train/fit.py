@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from accelerate import Accelerator
 from understill.data.batch import Batches
 from understill.errors import TrainingError
 from understill.events import Evaluated, Fitted, Report, Resumed, Scores
+from understill.losses.objective import PARTS, Objective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
 from understill.recipe.section import Every
 from understill.train.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from understill.train.loop import Step, steps, total_steps
-from understill.train.objective import Objective
 from understill.train.optim import make_optimizer
 from understill.train.pace import Pace
 from understill.train.trouble import Trouble
@@ -53,8 +53,8 @@ class Progress:
 class Meter:
     """Adds up what happened between two reports."""
 
-    def __init__(self, tasks: list[str], pace: Pace) -> None:
-        self.tasks, self.pace = tasks, pace
+    def __init__(self, tasks: list[str], pace: Pace, parts: Sequence[str] = PARTS) -> None:
+        self.tasks, self.pace, self.names = tasks, pace, parts
         self._clear()
 
     def _clear(self) -> None:
@@ -106,9 +106,10 @@ class Meter:
         means = {}
         for index, task in enumerate(self.tasks):
             # Without a teacher the hard part is all there is.
-            for kind, name in enumerate((task, f"{task}/hard", f"{task}/soft") if counts[2][index] else (task,)):
-                if count := counts[kind][index]:
-                    means[name] = sums[kind][index] / count
+            taught = any(count[index] for count in counts[2:])
+            for part, name in enumerate(self.names if taught else self.names[:1]):
+                if count := counts[part][index]:
+                    means[f"{task}/{name}" if part else task] = sums[part][index] / count
         return means
 
 
@@ -180,7 +181,7 @@ class _Fit:
     def _train(self, seed: int) -> Iterator[Step | Report | Evaluated]:
         state, training, epoch = self.state, self.training, self.batches.steps_per_epoch
         pace = Pace(self.total, self._evaluations_left)
-        meter, saved, first = Meter(self.names, pace), time.monotonic(), True
+        meter, saved, first = Meter(self.names, pace, self.objective.parts), time.monotonic(), True
         self.model.train()
         for step in self._steps(seed):
             meter.add(step)

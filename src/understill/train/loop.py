@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from understill.data.batch import Batch, Batches
 from understill.errors import UserError
+from understill.losses.objective import Objective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
-from understill.train.contrast import Contrast
 from understill.train.fast import FastSteps, why_not
-from understill.train.objective import Objective
 from understill.train.optim import rate_factor, set_rates
 from understill.train.trouble import Trouble
 
@@ -35,8 +34,8 @@ class Step:
     epoch: float
     rate: float  # of the head
     rows: int
-    parts: Tensor  # [3, tasks] summed loss: as descended, its hard and its soft part
-    counts: Tensor  # [3, tasks] rows: all, those with a hard part, those with a soft one
+    parts: Tensor  # [parts, tasks] summed loss, in the order of the objective's parts
+    counts: Tensor  # [parts, tasks] rows: all, and those that have each part
     micro_batch: int
     mix: float | None  # λ of teacher annealing
 
@@ -48,7 +47,7 @@ def total_steps(training: Training, steps_per_epoch: int) -> int:
 
 def steps(
     model: nn.Module,
-    objective: Objective | Contrast,
+    objective: Objective,
     batches: Batches,
     optimizer: torch.optim.Optimizer,
     accelerator: Accelerator,
@@ -66,7 +65,7 @@ def steps(
     so a run that starts again from a checkpoint takes the very same steps.
     """
     total = total_steps(training, batches.steps_per_epoch)
-    if fast and isinstance(objective, Objective) and not (micro and micro < training.batch):
+    if fast and not (micro and micro < training.batch):
         for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, trouble):
             start = step.number
             yield step
@@ -112,6 +111,9 @@ def _fast_steps(
     if reason:
         log.info("not on the fast path: %s", reason)
         return
+    if objective.plain:
+        log.warning("training by the plain loop, which is slower than the fast path: %s", objective.plain)
+        return
     assert isinstance(model, MultiTaskModel)
     total = total_steps(training, batches.steps_per_epoch)
     inner = getattr(optimizer, "optimizer", optimizer)
@@ -146,7 +148,7 @@ def _move(batch: Batch, device: torch.device) -> Batch:
 
 def _gradients(
     model: nn.Module,
-    objective: Objective | Contrast,
+    objective: Objective,
     pieces: Sequence[Batch],
     accelerator: Accelerator,
     denominator: float,
@@ -155,7 +157,7 @@ def _gradients(
     first: bool,
 ) -> tuple[Tensor, Tensor] | None:
     """Add up the gradients of one batch, piece by piece; None when memory ran out."""
-    parts = torch.zeros(3, len(objective.tasks), device=accelerator.device)
+    parts = torch.zeros(len(objective.parts), len(objective.tasks), device=accelerator.device)
     counts = torch.zeros_like(parts)
     try:
         for piece in pieces:

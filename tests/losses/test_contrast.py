@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from understill.data.batch import Batch
+from understill.losses.contrast import Contrast
 from understill.tasks import Task
-from understill.train.contrast import Contrast
 
 MOOD = Task("mood", "classification", ("text",), "label", ("a", "b"))
 QUEUE = Task("queue", "classification", ("text",), "label", ("a", "b"))

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from understill.data.batch import Batch
 from understill.data.packed import Packed
+from understill.losses.objective import Loss, Objective
 from understill.models.multitask import MultiTaskModel
 from understill.tasks import Task
-from understill.train.objective import Loss
 
 
 class Vectors(nn.Module):
@@ -27,7 +27,7 @@ class Vectors(nn.Module):
         return self.encoder(batch)  # type: ignore[no-any-return]
 
 
-class Contrast(nn.Module):
+class Contrast(Objective):
     """The squared error of cosines: 1 is wanted of two rows of a class, 0 of two of different classes.
 
     All pairs of rows of a batch that belong to the same task are compared; those that are alike and those that are not
@@ -35,8 +35,8 @@ class Contrast(nn.Module):
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        super().__init__()
-        self.tasks = tuple(tasks)
+        super().__init__(tasks, "unit")
+        self.plain = "contrastive losses are not fused"
 
     def forward(
         self, vectors: Tensor, batch: Batch | Packed, denominator: float = 1.0, progress: float | Tensor = 0.0
@@ -48,7 +48,7 @@ class Contrast(nn.Module):
         squares = (units @ units.T - same.float()).square()
         alike, unlike = comparable & same, comparable & ~same
         total = (_mean(squares, alike) + _mean(squares, unlike)) / 2
-        parts = torch.zeros(3, len(self.tasks), device=vectors.device)
+        parts = torch.zeros(len(self.parts), len(self.tasks), device=vectors.device)
         counts = torch.zeros_like(parts)
         parts[:2, 0], counts[:2, 0] = total.detach() * len(batch.gold), len(batch.gold)
         return Loss(total, parts, counts)

@@ -1,34 +1,38 @@
-"""The objective: every loss there is, in one place."""
+"""The fused objective: the losses that understill brings, for all rows of a batch at once, whatever their tasks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from understill.data.batch import Batch
 from understill.data.packed import Packed
-from understill.errors import TrainingError
+from understill.losses.mixing import TaskTerms, ends
+from understill.losses.objective import Loss, Objective
+from understill.losses.queries import BatchQueries
 from understill.models.heads import link
 from understill.recipe.schema import Distil
 from understill.tasks import Task
-from understill.train.ranking import BatchQueries
 
 _SHAPES = ("linear", "cosine", "quadratic")
+#: Hard and soft terms that can be told apart by tables alone.
+FUSED = {
+    ("cross_entropy", "soft_cross_entropy"),
+    ("cross_entropy", "logits"),
+    ("squared_error", "soft_squared_error"),
+    ("listwise", "soft_listwise"),
+    ("listwise", "logits"),
+}
 
 
-@dataclass(frozen=True)
-class Loss:
-    """What to descend, and where it came from."""
-
-    total: Tensor  # scalar, with gradient
-    parts: Tensor  # [3, tasks], summed over each task's rows, without gradient: as descended; hard and soft, unweighted
-    counts: Tensor  # [3, tasks], rows, or queries of a ranking; those with a hard part; those with a teacher
+def can_fuse(terms: TaskTerms) -> bool:
+    """Tell whether a task's terms have a fused form."""
+    return terms.names in FUSED and (terms.names[0] == "cross_entropy" or terms.task.outputs == 1)
 
 
 class _Heard(NamedTuple):
@@ -49,17 +53,8 @@ class _Rows(NamedTuple):
     taught: Tensor  # whether it has a soft one
 
 
-class Objective(nn.Module):
-    """The loss of a batch that may mix tasks: a hard part from labels and, with `distil`, a soft one from teachers.
-
-    The hard part is a cross-entropy for classes and a squared error for scores. The soft part is T²·KL(teacher ‖
-    student) at temperature T, or a squared error of logits or scores. They are added as hard·λ and soft·(1 − λ), or as
-    hard and soft where nothing is annealed. A row without a teacher has its hard part alone, at weight 1. For a row
-    without gold the teacher's best class, or its score, stands in.
-
-    In a ranking the candidates of a query take the place of the classes of a row: the choice should fall on a right
-    one, whichever it is. A query's loss is put down to its first row.
-    """
+class FusedObjective(Objective):
+    """What the terms give, without a loop over tasks and without asking what a tensor holds, as CUDA graphs need it."""
 
     # Everything below is a lookup by task number, so that one batch of fixed shape needs no Python per task.
     owner: Tensor  # [columns] the task of each output
@@ -76,26 +71,24 @@ class Objective(nn.Module):
     rise: Tensor  # [2, tasks] how much they change by the end
 
     def __init__(self, tasks: Sequence[Task], regression: str, distil: Distil | None = None) -> None:
-        super().__init__()
-        self.tasks = tuple(tasks)
-        self.regression = regression
-        self.distil = distil
-        self.ranks = any(task.kind == "ranking" for task in tasks)
+        super().__init__(tasks, regression, distil)
+        self.ranks = any(task.kind.grouped for task in tasks)
         widths = [task.outputs for task in tasks]
         ranges = [task.range if task.range and regression != "raw" else (0.0, 1.0) for task in tasks]
-        settings = [(distil or Distil()).of(task.name) for task in tasks]
+        settings = [each.settings for each in self.terms]
+        hard, soft = zip(*(each.names for each in self.terms), strict=True)
         shapes = [each.anneal.shape if each.anneal else "linear" for each in settings]
-        base, rise = zip(*(_weights(each) for each in settings), strict=True)
+        base, rise = zip(*(ends(each) for each in settings), strict=True)
         tables = {
             "owner": torch.tensor([index for index, width in enumerate(widths) for _ in range(width)]),
             "first": torch.tensor([sum(widths[:index]) for index in range(len(widths))]),
             "width": torch.tensor(widths),
-            "scored": torch.tensor([task.kind != "classification" for task in tasks]),
-            "ranked": torch.tensor([task.kind == "ranking" for task in tasks]),
+            "scored": torch.tensor([name != "cross_entropy" for name in hard]),
+            "ranked": torch.tensor([name == "listwise" for name in hard]),
             "low": torch.tensor([low for low, _ in ranges]),
             "span": torch.tensor([high - low for low, high in ranges]),
             "heat": torch.tensor([each.temperature for each in settings]),
-            "matched": torch.tensor([each.loss == "logits" for each in settings]),
+            "matched": torch.tensor([name == "logits" for name in soft]),
             "shape": torch.tensor([[float(shape == each) for each in shapes] for shape in _SHAPES]),
             "base": torch.tensor(base).T.contiguous(),
             "rise": torch.tensor(rise).T.contiguous(),
@@ -106,10 +99,7 @@ class Objective(nn.Module):
     def forward(
         self, logits: Tensor, batch: Batch | Packed, denominator: float = 1.0, progress: float | Tensor = 0.0
     ) -> Loss:
-        """Return the weighted sum of the rows' losses over the denominator (units for a mean, 1 for a sum).
-
-        `progress` is the share of the run that is done, which is what annealing goes by.
-        """
+        """Return the weighted sum of the rows' losses over the denominator, as every objective does."""
         logits = logits.float()
         queries = self._queries(batch)
         heard = self._hear(batch, queries)
@@ -131,7 +121,7 @@ class Objective(nn.Module):
             weights = self.weights(progress)[:, batch.task]
             total = rows.hard * torch.where(taught, weights[0], 1.0) + rows.soft * weights[1]
         total = total * batch.weight
-        nothing = torch.zeros(3, len(self.tasks), device=total.device)
+        nothing = torch.zeros(len(self.parts), len(self.tasks), device=total.device)
         parts = nothing.index_add(1, batch.task, torch.stack([total, rows.hard, rows.soft]).detach())
         counts = nothing.index_add(1, batch.task, torch.stack([rows.unit, rows.known, rows.taught]).float())
         return Loss(total.sum() / denominator, parts, counts)
@@ -141,10 +131,6 @@ class Objective(nn.Module):
         cosine = torch.cos(progress * math.pi) if isinstance(progress, Tensor) else math.cos(progress * math.pi)
         linear, bent, squared = self.shape.unbind()
         return self.base + self.rise * (linear * progress + bent * (1 - cosine) / 2 + squared * progress * progress)
-
-    def mix(self, progress: float) -> float | None:
-        """Return the λ of tasks without one of their own; None where nothing is annealed."""
-        return self.distil.anneal.at(progress) if self.distil and self.distil.anneal else None
 
     def _queries(self, batch: Batch | Packed) -> BatchQueries | None:
         """Find out which rows are candidates of the same query; None where no task is a ranking."""
@@ -223,65 +209,3 @@ class Objective(nn.Module):
     def _distance(self, score: Tensor, wanted: Tensor, task: Tensor) -> Tensor:
         """Return squared errors of scores, where the wanted ones are on their tasks' scales."""
         return functional.mse_loss(score, (wanted - self.low[task]) / self.span[task], reduction="none")
-
-    def check(self, logits: Tensor, batch: Batch | Packed) -> None:
-        """Refuse, before the first step, shapes that would broadcast and targets that no output stands for."""
-        rows, columns = len(batch.gold), len(self.owner)
-        if logits.shape != (rows, columns):
-            raise TrainingError(
-                f"logits have shape {tuple(logits.shape)}; {rows} rows and {columns} outputs are needed"
-            )
-        queries = self._queries(batch)
-        heard = self._hear(batch, queries)
-        missing = batch.gold.isnan()
-        if heard is not None:
-            self._check_teacher(batch, heard, queries)
-            missing = missing & ~heard.taught
-        if missing.any():
-            also = "" if self.distil is None else " and no teacher"
-            raise TrainingError(f"task {self._name(batch, missing)}: a training row has no gold label{also}")
-        ranked = self.ranked[batch.task]
-        classes = (ranked | ~self.scored[batch.task]) & ~batch.gold.isnan()
-        count = torch.where(ranked, 2, self.width[batch.task])  # a candidate is wrong or right
-        wrong = classes & ((batch.gold < 0) | (batch.gold >= count) | (batch.gold % 1 != 0))
-        if wrong.any():
-            gold = batch.gold[wrong][0]
-            raise TrainingError(f"task {self._name(batch, wrong)}: gold {gold} is not one of its classes")
-        if queries is not None:
-            lost = ranked & ~queries.any(batch.gold.isnan() | (batch.gold == 1))
-            if lost.any():
-                raise TrainingError(f"task {self._name(batch, lost)}: a query has no right candidate")
-
-    def _check_teacher(self, batch: Batch | Packed, heard: _Heard, queries: BatchQueries | None) -> None:
-        """Refuse what a teacher cannot have said."""
-        there = heard.own & ~batch.teacher.isnan()
-        count, wanted = there.sum(dim=1), self.width[batch.task]
-        partly = (count > 0) & (count < wanted)
-        if partly.any():
-            says = f"{int(count[partly][0])} of its {int(wanted[partly][0])} outputs"
-            raise TrainingError(f"task {self._name(batch, partly)}: a teacher's row has {says}")
-        endless = heard.values.isinf().any(dim=1)
-        if endless.any():
-            raise TrainingError(f"task {self._name(batch, endless)}: a teacher's row holds an infinite value")
-        total = heard.values.exp().masked_fill(~heard.own, 0.0).sum(dim=1)
-        likely = heard.taught & ~self.scored[batch.task] & ~self.matched[batch.task]
-        skewed = likely & ((total - 1).abs() > 1e-3)
-        if queries is not None:
-            # Some candidates may have been left out of this step, so that the others have less.
-            total = queries.sum(total)
-            skewed = skewed | (heard.taught & self.ranked[batch.task] & ~self.matched[batch.task] & (total > 1 + 1e-3))
-        if skewed.any():
-            name, sum_ = self._name(batch, skewed), float(total[skewed][0])
-            raise TrainingError(f"task {name}: a teacher's probabilities sum to {sum_:g}, not to 1")
-
-    def _name(self, batch: Batch | Packed, rows: Tensor) -> str:
-        """Name the task of the first of some rows."""
-        return self.tasks[int(batch.task[rows][0])].name
-
-
-def _weights(settings: Distil) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the weights of hard and soft part at the start, and how much they change by the end."""
-    if settings.anneal is None:
-        return (settings.hard, settings.soft), (0.0, 0.0)
-    start, change = settings.anneal.start, settings.anneal.end - settings.anneal.start
-    return (settings.hard * start, settings.soft * (1 - start)), (settings.hard * change, -settings.soft * change)

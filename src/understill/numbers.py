@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from understill.tasks.metric import is_error
+
 if TYPE_CHECKING:
     from understill.evaluate.significance import Interval
 
@@ -16,12 +18,12 @@ def plain_name(place: str) -> str:
 
 def figure(metric: str, value: float) -> str:
     """Write a score, ×100 unless it is an error."""
-    return (f"{value:.3f}" if metric == "mse" else f"{100 * value:.1f}").replace("-", "−")
+    return (f"{value:.3f}" if is_error(metric) else f"{100 * value:.1f}").replace("-", "−")
 
 
 def change(metric: str, value: float) -> str:
     """Write a difference of scores with its sign."""
-    scaled, digits = (value, 3) if metric == "mse" else (100 * value, 1)
+    scaled, digits = (value, 3) if is_error(metric) else (100 * value, 1)
     return f"{round(scaled, digits) + 0.0:+.{digits}f}".replace("-", "−")  # added, so that nothing is not below nothing
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from understill.evaluate import bootstrap
-from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap, resample, score_interval
+from understill.evaluate.bootstrap import PLAIN_RESAMPLES, nested_bootstrap, paired_bootstrap, resample, score_interval
 from understill.evaluate.metrics import Array, score
 from understill.evaluate.significance import compare_seeds, mcnemar
 from understill.evaluate.weighted import weighted
-from understill.tasks import GLUE, KINDS, Task
+from understill.tasks import GLUE, KINDS, METRICS, Metric, Task
 
 TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=KINDS["classification"].metrics)
 THREE = replace(TWO, name="three", labels=("a", "b", "c"))
@@ -37,7 +37,7 @@ def each_resample(task: Task, rows: Rows, picks: list[int]) -> None:
     for metric in task.metrics:
         if metric in ("accuracy", "mse"):
             continue  # they sort rows into kinds by what they add, not by their values
-        times, measure, _ = weighted(task, metric, gold, np.stack(predicted))
+        times, measure, _, _ = weighted(task, metric, gold, np.stack(predicted))
         counts = np.bincount(kind.reshape(-1)[rows_picked], minlength=len(times))
         found = measure(np.stack([times, counts]))
         for model, each in enumerate(predicted):
@@ -65,7 +65,7 @@ def test_ranks_of_resamples_are_those_of_scipy(rows: int) -> None:
     rng = np.random.default_rng(0)
     gold = np.round(rng.uniform(0, 5, rows), 1)
     predicted = np.stack([gold + rng.normal(size=rows), gold > 4.5])
-    _, measure, _ = weighted(SCORES, "spearman", gold, predicted)
+    _, measure, _, _ = weighted(SCORES, "spearman", gold, predicted)
     order = np.lexsort((predicted[1], predicted[0], gold))
     picks = rng.integers(0, rows, size=(3, rows))
     found = measure(np.stack([np.bincount(each, minlength=rows) for each in picks]))
@@ -79,14 +79,14 @@ def test_ranks_of_resamples_are_those_of_scipy(rows: int) -> None:
 def test_a_resample_of_one_row_alone_correlates_with_nothing(values: list[float], times: int) -> None:
     gold = np.array(sorted(values))
     for metric in ("pearson", "spearman", "pearson_spearman"):
-        _, measure, _ = weighted(SCORES, metric, gold, gold[None] / 3)
+        _, measure, _, _ = weighted(SCORES, metric, gold, gold[None] / 3)
         assert not measure(times * np.eye(len(gold), dtype=np.int64)).any()
 
 
 def test_ranks_of_many_rows_of_few_kinds_do_not_overflow() -> None:
     gold, answers = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 3.0])
     times = np.array([70_000, 60_000, 90_000])
-    _, measure, _ = weighted(SCORES, "spearman", gold, answers[None])
+    _, measure, _, _ = weighted(SCORES, "spearman", gold, answers[None])
     known = stats.spearmanr(np.repeat(gold, times), np.repeat(answers, times)).statistic
     assert measure(times[None])[0, 0] == pytest.approx(known)
 
@@ -338,3 +338,38 @@ def test_one_seed_each_is_the_paired_bootstrap() -> None:
     gold, ones, others = seeds(np.random.default_rng(1), 1)
     nested, paired = nested_bootstrap(TWO, gold, ones, others), paired_bootstrap(TWO, gold, ones[0], others[0])
     assert nested[:4] == paired[:4]
+
+
+# Metrics of plug-ins --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register functions of our own under other names, so that they have no fast form."""
+    for name in ("pearson", "accuracy", "mrr"):
+        own = METRICS[name]
+        monkeypatch.setitem(METRICS._added, f"own_{name}", Metric(own.__wrapped__, own.kinds))
+
+
+@pytest.mark.usefixtures("plugged")
+@pytest.mark.parametrize(("task", "metric"), [(SCORES, "pearson"), (TWO, "accuracy"), (RANKED, "mrr")])
+def test_a_metric_known_only_as_a_function_is_resampled_row_by_row_to_the_same_scores(task: Task, metric: str) -> None:
+    rng = np.random.default_rng(3)
+    gold, groups = rng.integers(0, 2, 60).astype(np.float64), np.repeat(np.arange(15), 4)
+    predicted = (gold + rng.normal(size=(2, 60))).round(1) if task is not TWO else rng.integers(0, 2, (2, 60)) + 0.0
+    gold[5] = np.nan
+    queries = groups if task is RANKED else None
+    fast, plain = (resample(task, gold, predicted, queries, metric=name) for name in (metric, f"own_{metric}"))
+    assert plain.scores == pytest.approx(fast.scores) and plain.units == fast.units
+    assert plain.drawn.shape == (2, PLAIN_RESAMPLES) and fast.drawn.shape == (2, 10_000)
+    assert plain.drawn.mean(axis=1) == pytest.approx(fast.drawn.mean(axis=1), abs=0.02)
+    assert plain.drawn.std(axis=1) == pytest.approx(fast.drawn.std(axis=1), rel=0.15)
+
+
+@pytest.mark.usefixtures("plugged")
+def test_models_of_several_seeds_are_compared_by_a_metric_of_a_plug_in() -> None:
+    rng = np.random.default_rng(4)
+    gold = rng.normal(size=50)
+    better, worse = gold + rng.normal(size=(3, 50)) / 4, gold + 2 * rng.normal(size=(3, 50))
+    found = nested_bootstrap(SCORES, gold, better, worse, metric="own_pearson")
+    assert found.delta > 0.2 and found.p < 0.05

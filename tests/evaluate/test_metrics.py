@@ -15,8 +15,12 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as reference
 
-from understill.evaluate.metrics import FUNCTIONS, RANKING, Array, majority, primary, score
-from understill.tasks import GLUE, KINDS, Task
+from understill.evaluate.metrics import RANKED as RANKED_METRICS
+from understill.evaluate.metrics import Array, majority, primary, score
+from understill.tasks import CLASSIFICATION, GLUE, KINDS, METRICS, RANKING, REGRESSION, Task
+from understill.tasks.metric import ERRORS
+
+OWN = (CLASSIFICATION, REGRESSION, RANKING)
 
 TWO = Task("two", "classification", ("text",), "label", ("no", "yes"), metrics=KINDS["classification"].metrics)
 THREE = replace(TWO, name="three", labels=("a", "b", "c"))
@@ -32,8 +36,11 @@ def array(*values: float) -> Array:
 
 
 def test_every_metric_a_task_may_name_can_be_measured() -> None:
-    assert {*KINDS["classification"].metrics, *KINDS["regression"].metrics} == set(FUNCTIONS)
-    assert set(KINDS["ranking"].metrics) == set(RANKING)
+    ours = {name for name in METRICS if METRICS.is_own(name)}
+    assert {name for kind in OWN for name in kind.metrics} == ours
+    assert all(set(kind.metrics) == {name for name in ours if kind.name in METRICS[name].kinds} for kind in OWN)
+    assert set(KINDS["ranking"].metrics) == set(RANKED_METRICS)
+    assert {name for name in ours if METRICS[name].error} == ERRORS
 
 
 def test_hand_worked_classes() -> None:

@@ -118,7 +118,7 @@ def test_kept_predictions_give_the_scores_again_and_are_those_of_the_saved_model
         kept = pq.read_table(trained.folder.parent / "predictions" / f"{task.name}.dev.parquet")
         assert kept["id"].to_pylist() == data["id"].to_pylist()
         assert kept["gold"].to_pylist() == data["label"].to_pylist()
-        assert kept.schema.metadata == {b"task": task.name.encode(), b"labels": "\n".join(task.labels).encode()}
+        assert Task.from_dict(json.loads(kept.schema.metadata[b"task"])) == task
         texts = data["text1"].to_pylist()
         again = model.predict(texts, data["text2"].to_pylist() if task.pair else None, [task.name])[task.name]
         if task.kind == "classification":

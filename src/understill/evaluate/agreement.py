@@ -15,6 +15,7 @@ from understill.evaluate.calibration import wilson
 from understill.evaluate.metrics import Array, Ints, pearson, score
 from understill.evaluate.significance import Interval
 from understill.tasks import Task
+from understill.tasks.metric import is_error
 
 Bools = NDArray[np.bool_]
 Logits = NDArray[np.floating]
@@ -42,24 +43,15 @@ def agreement(task: Task, student: Logits, teacher: Logits, groups: Ints | None 
     if not heard.any():
         return None
     one, other = student[heard].astype(np.float64), teacher[heard].astype(np.float64)
-    if task.kind == "regression":
-        return Agreement(len(one), None, None, None, pearson(other[:, 0], one[:, 0]))
-    if groups is not None:
-        alike, divergence = _top(one[:, 0], groups) == _top(other[:, 0], groups), None
-    else:
-        alike = one.argmax(axis=1) == other.argmax(axis=1)
-        said, meant = log_softmax(one, axis=1), log_softmax(other, axis=1)
-        divergence = float((np.exp(meant) * (meant - said)).sum(axis=1).mean())
+    alike, divergence = task.kind.alike(one, other, groups), None
+    if alike is None:
+        correlations = [pearson(theirs, mine) for theirs, mine in zip(other.T, one.T, strict=True)]
+        return Agreement(len(one), None, None, None, float(np.mean(correlations)))
+    if task.kind.has_classes:
+        log_p, log_q = log_softmax(one, axis=1), log_softmax(other, axis=1)
+        divergence = float((np.exp(log_q) * (log_q - log_p)).sum(axis=1).mean())
     hits, rows = int(alike.sum()), len(alike)
     return Agreement(rows, hits / rows, wilson(hits, rows), divergence, None)
-
-
-def _top(scores: Array, groups: Ints) -> Ints:
-    """Return the row of each query that stands on top, the first of those that tie."""
-    order = np.lexsort((np.arange(len(scores)), -scores, groups))
-    first = np.append(True, np.diff(groups[order]) != 0)
-    top: Ints = order[first]
-    return top
 
 
 def retention(student: Mapping[str, float], teacher: Mapping[str, float]) -> dict[str, float]:
@@ -70,7 +62,7 @@ def retention(student: Mapping[str, float], teacher: Mapping[str, float]) -> dic
     return {
         metric: student[metric] / value
         for metric, value in teacher.items()
-        if metric in student and metric != "mse" and value > 0
+        if metric in student and not is_error(metric) and value > 0
     }
 
 
@@ -101,17 +93,22 @@ def slices(
         own = gold[mine]
         own_groups = None if groups is None else np.unique(groups[mine], return_inverse=True)[1]
         measured = task
-        if task.kind != "ranking" and len(np.unique(own[~np.isnan(own)])) < 2:
-            measured = replace(task, metrics=("mse",) if task.kind == "regression" else ("accuracy",))
+        if task.kind.plain_metric and len(np.unique(own[~np.isnan(own)])) < 2:
+            measured = replace(task, metrics=(task.kind.plain_metric,))
         scores = score(measured, own, values[mine], own_groups)
         interval = interval_of(measured, own, values[mine], own_groups) if scores else None
         found.append(Slice(name, int(mine.sum()), scores, interval))
     return found
 
 
+def counts_hits(task: Task) -> bool:
+    """Tell whether the first metric is the share of right rows, which needs no resamples to be judged."""
+    return task.kind.has_classes and task.metrics[0] == "accuracy"
+
+
 def interval_of(task: Task, gold: Array, values: Array, groups: Ints | None = None) -> Interval:
     """Return the interval of the first score; of rows that are all right, or all wrong, resamples are too sure."""
-    if task.kind == "classification" and task.metrics[0] == "accuracy":
+    if counts_hits(task):
         known = ~np.isnan(gold)
         return wilson(int((values == gold)[known].sum()), int(known.sum()))
     return score_interval(task, gold, values, groups)

@@ -13,6 +13,8 @@ from understill.evaluate.weighted import Counts, weighted
 from understill.tasks import Task
 
 RESAMPLES = 10_000
+#: At most so many where a metric, such as a plug-in's, has to be computed anew for each.
+PLAIN_RESAMPLES = 1_000
 
 #: Counts that are held at once: so few that they stay in the cache, and that their memory is not mapped anew each time.
 AT_ONCE = 1 << 15
@@ -69,7 +71,7 @@ def nested_bootstrap(
     model. The effect is that of the rows, as in `paired_bootstrap`.
     """
     found = resample(task, gold, np.concatenate([ones, others]), groups, metric=metric, resamples=resamples, seed=seed)
-    rng = np.random.default_rng([seed, 1])
+    rng, resamples = np.random.default_rng([seed, 1]), found.drawn.shape[1]
     delta, drawn, by_row, doubt = 0.0, np.zeros(resamples), np.zeros(resamples), 0.0
     for sign, mine in ((1, slice(0, len(ones))), (-1, slice(len(ones), None))):
         scores = found.drawn[mine]
@@ -111,7 +113,8 @@ def resample(
     seed: int = 0,
 ) -> Resampled:
     """Score several models, [models, rows], on the rows that have gold and on resamples of them, the same for all."""
-    times, measure, apart = weighted(task, metric or task.metrics[0], gold, predicted, groups)
+    times, measure, apart, plain = weighted(task, metric or task.metrics[0], gold, predicted, groups)
+    resamples = min(resamples, PLAIN_RESAMPLES) if plain else resamples
     if not len(times):
         raise ValueError(f"{task.name} has no row with gold to resample")
     drawn = np.hstack([measure(counts) for counts in _drawn(times, resamples, seed)])

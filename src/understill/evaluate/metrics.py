@@ -1,8 +1,14 @@
-"""Metrics: the ones GLUE names, through scikit-learn and scipy, and those of rankings."""
+"""Metrics: the ones GLUE names, through scikit-learn and scipy, and those of rankings.
+
+A metric is a function of gold and predicted values, [rows], as numbers of classes or scores, or [rows, numbers] of a
+kind that has several; where rows belong to queries, the number of each row's query comes third. It returns a float,
+higher being better unless it is registered as an error. Rows without gold never reach it. `understill.tasks.metric`
+registers further ones, also for the entry points `understill.metrics`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn import metrics
 
-from understill.tasks import Task
+from understill.tasks import METRICS, Metric, Task
+from understill.tasks.metric import is_error
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,47 +38,59 @@ pearson = _correlation(lambda gold, predicted: stats.pearsonr(gold, predicted).s
 spearman = _correlation(lambda gold, predicted: stats.spearmanr(gold, predicted).statistic)
 matthews = _correlation(metrics.matthews_corrcoef)
 
-#: Each takes gold and predicted values: class numbers, or scores.
-FUNCTIONS: dict[str, Callable[[Array, Array], float]] = {
-    "accuracy": lambda gold, predicted: float(metrics.accuracy_score(gold, predicted)),
-    "macro_f1": lambda gold, predicted: float(metrics.f1_score(gold, predicted, average="macro", zero_division=0)),
-    "matthews": matthews,
-    "pearson": pearson,
-    "spearman": spearman,
-    "pearson_spearman": lambda gold, predicted: (pearson(gold, predicted) + spearman(gold, predicted)) / 2,
-    "mse": lambda gold, predicted: float(metrics.mean_squared_error(gold, predicted)),
-    # The last label is the positive one: "paraphrase" in GLUE.
-    "f1": lambda gold, predicted: float(metrics.f1_score(gold, predicted, average="binary", zero_division=0)),
-}
+#: Expected scores of a ranking in any order are a mean over so many, where there is no formula.
+ORDERS = 100
+
+
+def _own(name: str, kinds: Iterable[str], function: Callable[..., float], error: bool = False) -> None:
+    METRICS.own(name)(Metric(function, kinds, error))
+
+
+def accuracy(gold: Array, predicted: Array, groups: Ints | None = None) -> float:
+    """Return the share of right classes; of rankings, that of calling each query's top right and all others wrong."""
+    if groups is not None:
+        return RANKED["accuracy"](ranking(gold, predicted, groups))
+    return float(metrics.accuracy_score(gold, predicted))
+
+
+def _f1(gold: Array, predicted: Array, average: str) -> float:
+    return float(metrics.f1_score(gold, predicted, average=average, zero_division=0))
+
+
+_own("accuracy", ("classification", "ranking"), accuracy)
+# The last label is the positive one: "paraphrase" in GLUE.
+_own("f1", ("classification",), lambda gold, predicted: _f1(gold, predicted, "binary"))
+_own("macro_f1", ("classification",), lambda gold, predicted: _f1(gold, predicted, "macro"))
+_own("matthews", ("classification",), matthews)
+_own("pearson", ("regression",), pearson)
+_own("spearman", ("regression",), spearman)
+_own(
+    "pearson_spearman",
+    ("regression",),
+    lambda gold, predicted: (pearson(gold, predicted) + spearman(gold, predicted)) / 2,
+)
+_own("mse", ("regression",), lambda gold, predicted: float(metrics.mean_squared_error(gold, predicted)), error=True)
 
 
 def score(task: Task, gold: Array, predicted: Array, groups: Ints | None = None) -> dict[str, float]:
-    """Return a task's metrics over the rows that have gold; nothing when no row has.
+    """Return a task's metrics over the rows that can be scored; nothing when none can.
 
-    A ranking needs the number of each row's query; it is scored over queries that leave a choice, and have gold
-    throughout.
+    Where rows belong to queries, `groups` has the number of each row's.
     """
-    if task.kind == "ranking":
-        assert groups is not None
-        ranked = ranking(gold, predicted, groups)
-        return {name: RANKING[name](ranked) for name in task.metrics} if len(ranked.right) else {}
-    known = ~np.isnan(gold)
+    known = task.kind.counted(gold, groups)
     if not known.any():
         return {}
-    gold, predicted = gold[known], predicted[known]
-    return {name: _measure(name, task, gold, predicted) for name in task.metrics}
-
-
-def _measure(name: str, task: Task, gold: Array, predicted: Array) -> float:
-    if name == "f1" and len(task.labels) > 2:
-        name = "macro_f1"  # there is no positive class among many
-    return FUNCTIONS[name](gold, predicted)
+    values: list[Array | Ints] = [gold[known], predicted[known]]
+    if task.kind.grouped:
+        assert groups is not None
+        values.append(np.unique(groups[known], return_inverse=True)[1])
+    return {name: METRICS[task.kind.measured_by(task, name)](*values) for name in task.metrics}
 
 
 def primary(task: Task, scores: dict[str, float]) -> float:
     """Return the value models are compared by; higher is better."""
     value = scores[task.metrics[0]]
-    return -value if task.metrics[0] == "mse" else value
+    return -value if is_error(task.metrics[0]) else value
 
 
 def majority(task: Task, train_gold: Array, gold: Array, groups: Ints | None = None) -> dict[str, float]:
@@ -79,25 +98,27 @@ def majority(task: Task, train_gold: Array, gold: Array, groups: Ints | None = N
 
     The simplest ranking is one in any order; its scores are what is to be expected of that.
     """
-    if task.kind == "ranking":
-        assert groups is not None
-        ranked = shuffled(ranking(gold, np.zeros(len(gold)), groups))
-        return {name: RANKING[name](ranked) for name in task.metrics} if len(ranked.right) else {}
-    return score(task, gold, np.full(len(gold), simplest(task, train_gold)))
+    if not task.kind.grouped:
+        return score(task, gold, np.full(gold.shape, task.kind.simplest(task, train_gold)))
+    assert groups is not None
+    ranked = shuffled(ranking(gold, np.zeros(len(gold)), groups))
+    if not len(ranked.right):
+        return {}
+    by_chance = {} if set(task.metrics) <= set(RANKED) else _any_order(task, gold, groups)
+    return {name: RANKED[name](ranked) if name in RANKED else by_chance[name] for name in task.metrics}
 
 
-def simplest(task: Task, train_gold: Array) -> float:
-    """Return the commonest class, or the mean score, of the training rows."""
-    train = train_gold[~np.isnan(train_gold)]
-    if task.kind == "classification":
-        return float(np.bincount(train.astype(np.int64), minlength=task.outputs).argmax())
-    return float(train.mean())
+def _any_order(task: Task, gold: Array, groups: Ints) -> dict[str, float]:
+    """Return the mean scores of candidates in random orders."""
+    rng = np.random.default_rng(0)
+    scores = [score(task, gold, rng.random(len(gold)), groups) for _ in range(ORDERS)]
+    return {name: float(np.mean([each[name] for each in scores])) for name in task.metrics}
 
 
 # Rankings -------------------------------------------------------------------------------------------------------------
 
 
-class Ranking(NamedTuple):
+class RankedQueries(NamedTuple):
     """What became of each query that has a right candidate and a wrong one, [queries] each."""
 
     right: Ints  # right candidates
@@ -107,14 +128,16 @@ class Ranking(NamedTuple):
 
 
 #: "accuracy" is that of calling each query's top candidate right and all others wrong.
-RANKING: dict[str, Callable[[Ranking], float]] = {
+RANKED: dict[str, Callable[[RankedQueries], float]] = {
     "precision_at_1": lambda found: float(found.first.mean()),
     "mrr": lambda found: float(found.reciprocal.mean()),
     "accuracy": lambda found: float((found.wrong - 1 + 2 * found.first).sum() / (found.right + found.wrong).sum()),
 }
+_own("precision_at_1", ("ranking",), lambda *values: RANKED["precision_at_1"](ranking(*values)))
+_own("mrr", ("ranking",), lambda *values: RANKED["mrr"](ranking(*values)))
 
 
-def ranking(gold: Array, predicted: Array, groups: Ints) -> Ranking:
+def ranking(gold: Array, predicted: Array, groups: Ints) -> RankedQueries:
     """Rank the candidates of each query; a right one that ties with a wrong one ranks behind it."""
     count = int(groups.max(initial=-1)) + 1
     right, wrong = (np.bincount(groups[gold == label], minlength=count) for label in (1, 0))
@@ -125,10 +148,10 @@ def ranking(gold: Array, predicted: Array, groups: Ints) -> Ranking:
     np.maximum.at(best, groups[gold == 1], predicted[gold == 1])
     ahead = (gold == 0) & (predicted >= best[groups])
     rank = 1 + np.bincount(groups[ahead], minlength=count)[scored]
-    return Ranking(right[scored], wrong[scored], (rank == 1).astype(np.float64), 1 / rank)
+    return RankedQueries(right[scored], wrong[scored], (rank == 1).astype(np.float64), 1 / rank)
 
 
-def shuffled(ranked: Ranking) -> Ranking:
+def shuffled(ranked: RankedQueries) -> RankedQueries:
     """Return what to expect of the same queries where every order of their candidates is equally likely."""
     pairs, place = np.unique(np.stack([ranked.right, ranked.wrong]), axis=1, return_inverse=True)
     reciprocal = np.array([_expected_reciprocal(*pair) for pair in pairs.T.tolist()])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from understill.models.heads import to_scores
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import HeadsSpec
 from understill.runtime.answers import Predictions
-from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Task
+from understill.tasks import Task
 
 #: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
 BUDGET = 1 << 16
@@ -84,7 +85,7 @@ def predict_all(
     out = {}
     for task in tasks:
         own = logits[:, columns[task.name]]
-        if task.kind == "regression":
+        if task.kind.scaled:
             own = to_scores(own, task, model.spec.regression)
         out[task.name] = Predictions(task, own.cpu().numpy())
     return out
@@ -169,16 +170,22 @@ def save_predictions(path: Path, data: TaskData, predictions: Predictions) -> No
     table = data.table()
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "id": table["id"],
-        **({"group": table["group"]} if predictions.task.kind == "ranking" else {}),
+        **({"group": table["group"]} if predictions.task.kind.grouped else {}),
         "gold": table["label"],
         "prediction": pa.array(predictions.answers),
         "logits": pa.array(list(predictions.logits), type=pa.list_(pa.float32())),
     }
-    metadata = {b"task": predictions.task.name.encode(), b"labels": "\n".join(predictions.task.labels).encode()}
+    metadata = {b"task": json.dumps(predictions.task.to_dict()).encode()}
     path.parent.mkdir(parents=True, exist_ok=True)
     building = path.with_name(f".{path.name}.{os.getpid()}")
     pq.write_table(pa.table(columns).replace_schema_metadata(metadata), building, compression="zstd")
     building.replace(path)
+
+
+def settled(gold: NDArray[np.float64], logits: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return gold where a model answers at all; teachers may be silent, which is NaN."""
+    silent = np.isnan(logits).any(axis=1)
+    return np.where(silent if gold.ndim == 1 else silent[:, None], np.nan, gold)
 
 
 @dataclass(frozen=True)
@@ -193,7 +200,7 @@ class KeptRows:
     @property
     def settled(self) -> NDArray[np.float64]:
         """Gold where the model answers at all; teachers may be silent, which is NaN."""
-        return np.where(np.isnan(self.predictions.logits).any(axis=1), np.nan, self.gold)
+        return settled(self.gold, self.predictions.logits)
 
     def take(self, rows: NDArray[np.int64]) -> KeptRows:
         """Return some of the rows, in this order."""
@@ -210,13 +217,13 @@ def read_kept(path: Path, task: Task) -> KeptRows:
     table = _open(path, pq.read_table)
     logits = table["logits"].combine_chunks()
     values = np.asarray(logits.values, dtype=np.float32).reshape(len(logits), -1)
-    if task.kind == "classification":
-        names = (table.schema.metadata or {}).get(b"labels", b"").decode().split("\n")
-        if set(names) != set(task.labels):
-            raise UserError(f"{path}: its labels ({', '.join(names)}) are not those of {task.name} → evaluate it again")
-        values = values[:, [names.index(label) for label in task.labels]]
+    own = _kept_task(path, table.schema)
+    if task.kind.has_classes and set(own.labels) != set(task.labels):
+        names = ", ".join(own.labels)
+        raise UserError(f"{path}: its labels ({names}) are not those of {task.name} → evaluate it again")
+    values = values[:, task.kind.order(own, task)]
     groups = None
-    if task.kind == "ranking":
+    if task.kind.grouped:
         groups = np.asarray(table["group"].combine_chunks().dictionary_encode().indices, dtype=np.int64)
     return KeptRows(
         np.asarray(table["id"].to_pylist(), dtype=np.str_),
@@ -236,15 +243,21 @@ def _open(path: Path, read: Callable[[Path], Any]) -> Any:
 
 def kept_task(path: Path, metrics: Sequence[str]) -> Task:
     """Return what has to be known of the task of kept predictions to score them by these metrics."""
-    schema = _open(path, pq.read_schema)
-    facts = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
-    kind = RANKING if "group" in schema.names else CLASSIFICATION if facts["labels"] else REGRESSION
-    labels = tuple(facts["labels"].split("\n")) if facts["labels"] else ()
-    return Task(facts["task"], kind, (), None, labels, metrics=tuple(metrics))
+    return replace(_kept_task(path, _open(path, pq.read_schema)), metrics=tuple(metrics))
+
+
+def _kept_task(path: Path, schema: pa.Schema) -> Task:
+    try:
+        return Task.from_dict(json.loads(schema.metadata[b"task"]))
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: kept by another version of understill → run the recipe again") from None
 
 
 def _gold(column: pa.ChunkedArray, task: Task) -> NDArray[np.float64]:
     """Return class numbers or scores, NaN where there is none."""
-    if task.kind != "regression":
+    if (numbers := task.kind.gold_numbers(task)) > 1:
+        rows = [[np.nan] * numbers if row is None else row for row in column.to_pylist()]
+        return np.asarray(rows, dtype=np.float64).reshape(-1, numbers)
+    if task.kind.named:
         column = pc.index_in(column, pa.array(task.labels))
     return np.asarray(pc.fill_null(column.cast(pa.float64()), float("nan")), dtype=np.float64)

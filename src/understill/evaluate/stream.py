@@ -179,10 +179,9 @@ def answered(task: str) -> str:
 
 
 def _answer_fields(task: Task) -> list[tuple[str, pa.DataType]]:
-    """Return the columns of a task's answers: the label and its probability, or the score."""
-    if task.kind != "classification":
-        return [(answered(task.name), pa.float32())]
-    return [(answered(task.name), pa.string()), (f"{task.name}_probability", pa.float32())]
+    """Return the columns of a task's answers, such as the label and its probability, or the score."""
+    columns = task.kind.answer_columns(task)
+    return [(f"{task.name}_{end}", pa.string() if cell is str else pa.float32()) for end, cell in columns.items()]
 
 
 def _schema(file: File, out: File, there: Sequence[str], tasks: Sequence[Task]) -> pa.Schema:
@@ -270,10 +269,7 @@ def _columns(task: Task, found: Predictions | None, whole: Sequence[int], rows: 
     columns: dict[str, list[Any]] = {name: [None] * rows for name, _ in _answer_fields(task)}
     if found is None:
         return columns
-    values: list[Sequence[Any]] = [found.answers]
-    if task.kind == "classification":
-        values.append(found.probabilities.max(axis=1).tolist())
-    for column, answers in zip(columns.values(), values, strict=True):
+    for column, answers in zip(columns.values(), task.kind.answer_cells(task, found.logits), strict=True):
         for number, answer in zip(whole, answers, strict=True):
             column[number] = answer
     return columns
@@ -351,8 +347,8 @@ def _as_json(value: Any) -> Any:
     return None if value != value else value
 
 
-def _writer(kind: str, building: Path, schema: pa.Schema) -> _Writer:
-    if kind == "jsonl":
+def _writer(format: str, building: Path, schema: pa.Schema) -> _Writer:
+    if format == "jsonl":
         return _JsonLines(building)
-    make = pacsv.CSVWriter if kind == "csv" else pq.ParquetWriter
+    make = pacsv.CSVWriter if format == "csv" else pq.ParquetWriter
     return _Table(make(building, schema), schema)

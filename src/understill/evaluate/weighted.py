@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.evaluate.metrics import Array, Ints, Ranking, ranking
-from understill.tasks import Task
+from understill.evaluate.metrics import RANKED, Array, Ints, RankedQueries, ranking
+from understill.tasks import METRICS, Task
 
 Counts = NDArray[Any]  # [resamples, kinds], whole numbers: how often each holds each kind of row
 Measure = Callable[[Counts], Array]  # gives scores, [models, resamples]
@@ -25,6 +25,7 @@ class Weighted(NamedTuple):
     times: Ints  # [kinds]: how many units are of each
     measure: Measure
     apart: int  # the units that tell models apart: not all of them answer those alike
+    plain: bool = False  # each resample is scored by itself, which takes long
 
 
 def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints | None = None) -> Weighted:
@@ -32,32 +33,55 @@ def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Int
 
     Rows and queries that `score` does not count are no units.
     """
-    if metric == "f1" and len(task.labels) > 2:
-        metric = "macro_f1"  # there is no positive class among many
+    metric = task.kind.measured_by(task, metric)
+    fast = metric in RANKED if task.kind.grouped else metric in RATIOS or metric in MEASURES
+    if not fast or not METRICS.is_own(metric) or gold.ndim > 1:
+        return _plain(task, metric, gold, predicted, groups)
     ready: Callable[[Array], Measure] = _ratio
-    if task.kind == "ranking":
+    if task.kind.grouped:
         assert groups is not None
         found = [ranking(gold, each, groups) for each in predicted]
         columns = [_size(metric, found[0]), *(_share(metric, each) for each in found)]
     else:
         known = ~np.isnan(gold)
         gold, predicted = gold[known], predicted[:, known]
-        if metric == "accuracy":
-            columns = [np.ones(len(gold)), *(predicted == gold)]
-        elif metric == "mse":
-            columns = [np.ones(len(gold)), *((predicted - gold) ** 2)]
+        if metric in RATIOS:
+            columns = [np.ones(len(gold)), *RATIOS[metric](gold, predicted)]
         else:
             ready, columns = MEASURES[metric], [gold, *predicted]
     kinds, times = np.unique(np.stack(columns).astype(np.float64), axis=1, return_counts=True)
     return Weighted(times, ready(kinds), int(times[(kinds[1:] != kinds[1]).any(axis=0)].sum()))
 
 
-def _size(metric: str, found: Ranking) -> Array:
+def _plain(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints | None) -> Weighted:
+    """Make a metric ready that is only known as a function: it is called for each model and resample."""
+    known = np.flatnonzero(task.kind.counted(gold, groups))
+    gold, predicted = gold[known], predicted[:, known]
+    unit = np.arange(len(known)) if groups is None else np.unique(groups[known], return_inverse=True)[1]
+    order, sizes = np.argsort(unit, kind="stable"), np.bincount(unit)
+    members = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
+
+    def measure(counts: Counts) -> Array:
+        scores = np.empty((len(predicted), len(counts)))
+        for place, times in enumerate(counts):
+            drawn = np.repeat(np.arange(len(sizes)), times)
+            rows = np.concatenate([members[number] for number in drawn])
+            # A query that is drawn twice is two of them.
+            queries = [np.repeat(np.arange(len(drawn)), sizes[drawn])] if groups is not None else []
+            for model, values in enumerate(predicted):
+                scores[model, place] = METRICS[metric](gold[rows], values[rows], *queries)
+        return scores
+
+    differ = (predicted != predicted[:1]).any(axis=0).reshape(len(known), -1).any(axis=1)
+    return Weighted(np.ones(len(sizes), np.int64), measure, len(np.unique(unit[differ])), plain=True)
+
+
+def _size(metric: str, found: RankedQueries) -> Array:
     """Return what a ranking's metric divides by, per query."""
     return (found.right + found.wrong).astype(np.float64) if metric == "accuracy" else np.ones(len(found.right))
 
 
-def _share(metric: str, found: Ranking) -> Array:
+def _share(metric: str, found: RankedQueries) -> Array:
     """Return what each query adds to a ranking's metric."""
     if metric == "accuracy":
         return found.wrong - 1 + 2 * found.first
@@ -226,6 +250,11 @@ def _both(columns: Array) -> Measure:
     return lambda counts: (pearson(counts) + spearman(counts)) / 2
 
 
+#: What each row adds to a metric that is a mean over rows, [models, rows].
+RATIOS: dict[str, Callable[[Array, Array], Array]] = {
+    "accuracy": lambda gold, predicted: (predicted == gold).astype(np.float64),
+    "mse": lambda gold, predicted: (predicted - gold) ** 2,
+}
 #: Those that are no ratio of sums; each takes gold and predictions, [1 + models, kinds].
 MEASURES: dict[str, Callable[[Array], Measure]] = {
     "f1": _f1,

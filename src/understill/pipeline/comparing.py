@@ -18,6 +18,7 @@ from understill.evaluate.significance import Difference, Summary, compare_seeds,
 from understill.models.manifest import find_model
 from understill.pipeline.outcome import RECORD, own_cells, read_record
 from understill.tasks import Task
+from understill.tasks.metric import is_error
 
 #: The corrected p-value below which a difference is claimed.
 CLAIMED = 0.05
@@ -60,7 +61,7 @@ class Compared:
         if self.p is None or self.p >= CLAIMED:
             return 0
         better = self.difference.delta > 0
-        return 1 if better != (self.metric == "mse") else -1
+        return 1 if better != is_error(self.metric) else -1
 
     @property
     def seeds(self) -> tuple[int, int]:

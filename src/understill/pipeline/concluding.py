@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from understill.evaluate.significance import Difference, Summary, compare_seeds, factor_effects, holm, summarise
 from understill.events import Scores
 from understill.pipeline.outcome import BESIDE, Run
+from understill.tasks.metric import is_error
 
 #: The row that has the mean of all tasks.
 MEAN = "mean"
@@ -112,7 +113,7 @@ def _tasks(runs: Sequence[Run], column: str) -> list[str]:
         name
         for name, task in runs[0].tasks.items()
         if task.head == name
-        and task.metrics[0] != "mse"
+        and not is_error(task.metrics[0])
         and all(f"{name}/dev" in scores_of(run, column) for run in runs)
         and all(run.tasks[name].metrics[0] == task.metrics[0] for run in runs)
     ]

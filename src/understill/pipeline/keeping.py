@@ -12,6 +12,7 @@ from typing import Any
 from understill.errors import UserError
 from understill.pipeline.locking import nobody_at_work
 from understill.pipeline.outcome import RECORD, own_cells
+from understill.tasks.metric import is_error
 
 #: What the folders are called that may be removed; whatever else lies there is not ours.
 ARTIFACTS = ("augmented", "choice", "model", "probe", "targets", "verdict")
@@ -40,7 +41,7 @@ class Kept:
         for model in (model for cell in self.cells for model in cell["models"].values()):
             for place, values in model["scores"].items():
                 metric, value = next(iter(values.items()))
-                if place.endswith("/dev") and metric != "mse" and model["role"] != "teacher":
+                if place.endswith("/dev") and not is_error(metric) and model["role"] != "teacher":
                     scores.setdefault(model["role"], []).append(value)
         return {role: sum(values) / len(values) for role, values in scores.items()}
 

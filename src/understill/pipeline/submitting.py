@@ -17,7 +17,6 @@ from understill.data.load import LoadedTask, read_tasks
 from understill.data.normal import Plan as Rows
 from understill.disk import write_bytes
 from understill.errors import Collector, Problem, UserError, listed, nearest
-from understill.evaluate.metrics import simplest
 from understill.evaluate.predict import predict
 from understill.evaluate.submission import SHEETS, Sheet, as_answers, as_text, check_text, in_words, packed
 from understill.events import Reading, Watch, silent
@@ -231,7 +230,7 @@ class Benchmark:
         if "train" not in glue.find_files(self.folder, head):
             return Filed(name, 0, lack=f"{lack}, and {self.folder} has no training rows to guess by")
         data = self._load(head, "train").splits["train"]
-        value = simplest(data.task, all_gold(data))
+        value = data.task.kind.simplest(data.task, all_gold(data))
         answer = [data.task.labels[int(value)]] if data.task.kind.named else [value]
         return Filed(name, sheet.rows, guess=in_words(sheet, answer)[0], lack=lack)
 

@@ -26,6 +26,7 @@ from understill.report import figures
 from understill.report.blocks import Block, Picture, Table, Words
 from understill.report.facts import Facts, Score, Timing, Versus
 from understill.report.overview import means, warnings
+from understill.tasks.metric import is_error
 
 #: Below this p-value, corrected by Holm, a difference has one star, two, three.
 STARS = "* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction for all comparisons of this table"
@@ -112,7 +113,7 @@ def _comparisons(facts: Facts) -> Iterator[Block]:
                     found.test,
                 )
             )
-            if row.metric != "mse":
+            if not is_error(row.metric):
                 bars.append(_bar(f"{plain_name(row.place)}, {_against(versus)}", found.delta, found.interval))
     head = ("what", "task", "metric", "points", "95 % interval", "p", "p, Holm", "effect", "test")
     table = Table("Differences", head, tuple(rows), 3)

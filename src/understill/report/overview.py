@@ -14,6 +14,7 @@ from understill.recipe.schema import EncoderSpec
 from understill.report.blocks import Block, Code, Heading, Table, Tiles, Words
 from understill.report.facts import Facts, ScoreRow
 from understill.tasks import Task
+from understill.tasks.metric import is_error
 
 
 def overview(facts: Facts) -> Iterator[Block]:
@@ -89,7 +90,7 @@ def means(facts: Facts) -> dict[str, float]:
 def _firsts(facts: Facts) -> list[ScoreRow]:
     """Return the first metric of each task; errors do not count."""
     firsts = [row for row in facts.scores if row.place.endswith("/dev") and _is_first(facts, row.place, row.metric)]
-    return [row for row in firsts if row.metric != "mse"]
+    return [row for row in firsts if not is_error(row.metric)]
 
 
 def _is_first(facts: Facts, place: str, metric: str) -> bool:
@@ -128,9 +129,7 @@ def _encoder(encoder: EncoderSpec) -> str:
 
 
 def _kind(task: Task) -> str:
-    if task.kind == "classification":
-        return f"{len(task.labels)} classes, {'two texts' if task.pair else 'one text'}"
-    return f"{'scores' if task.kind == 'regression' else 'ranking'}, {'two texts' if task.pair else 'one text'}"
+    return f"{task.kind.summary(task)}, {'two texts' if task.pair else 'one text'}"
 
 
 # The recipe -----------------------------------------------------------------------------------------------------------

@@ -115,17 +115,16 @@ def examples_title(facts: Facts) -> str:
 def examples(facts: Facts) -> Iterator[Block]:
     """Show the rows on which a model and its teachers differ, or on which it is wrong."""
     for place in facts.places:
-        found, task = place.examples, place.task
+        found, task, kind = place.examples, place.task, place.task.kind
         name = plain_name(place.name)
-        texts = task.text[:1] if task.kind == "ranking" else task.text
-        what = {"classification": "rows", "regression": "rows", "ranking": "queries"}[task.kind.name]
-        apart = " by more than a tenth of the range" if task.kind == "regression" else ""
+        texts = task.text[:1] if kind.grouped else task.text
         other = "its teachers differ" if found.against == "teachers" else "the gold label differ"
         yield Heading(name)
         shown = f", the {len(found.shown):,} clearest of them here" if len(found.shown) < found.total else ""
         who = "The student" if facts.main == "student" else "The model"
         yield Words(
-            f"{who} and {other}{apart} on {found.total:,} of {found.rows:,} {what}{shown}; the clearest come first."
+            f"{who} and {other}{kind.far} on {found.total:,} of {found.rows:,} {kind.units}{shown}; "
+            "the clearest come first."
         )
         if found.shown:
             yield Rows(name, (*texts, "gold", *found.answered_by), found)

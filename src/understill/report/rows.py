@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.special import log_softmax
+from numpy.typing import NDArray
 
 from understill.data.taskdata import TaskData
 from understill.evaluate.agreement import Bools, agreement, by_quarter, by_value, retention, slices
@@ -18,6 +18,8 @@ from understill.evaluate.metrics import Array, Ints, score
 from understill.evaluate.predict import KeptRows
 from understill.report.facts import Cut, Example, Examples, Place
 from understill.tasks import Task
+from understill.tasks.classification import confidence
+from understill.tasks.ranking import top
 
 #: Rows of a dev set that are shown where two differ.
 SHOWN = 2000
@@ -51,7 +53,7 @@ class Said:
 def place_facts(said: Said, by: str | None = None, column: Sequence[str | None] | None = None) -> Place:
     """Gather what is shown of one dev set; a column of the user's, named `by`, may part the rows too."""
     task, mine, taught = said.task, said.mine, said.taught
-    classes = task.kind == "classification"
+    classes = task.kind.has_classes
     calibrations: dict[str, Calibration] = {}
     for name, kept in said.kept.items():
         if classes and (found := calibration(kept.settled, kept.predictions.logits)):
@@ -100,21 +102,20 @@ def _parts(said: Said) -> dict[str, dict[str, Bools]]:
     """Part the rows by length, by label and by how sure the teachers are."""
     table, task = said.data.table(), said.task
     lengths = pc.utf8_length(table["text1"])
-    if (
-        task.pair and task.kind != "ranking"
-    ):  # a query is in a part with all its candidates, so that its own length counts
+    if task.pair and not task.kind.grouped:  # a query is in a part with all its candidates, so its own length counts
         lengths = pc.add(lengths, pc.utf8_length(table["text2"]))
     found = {"length": by_quarter(np.asarray(lengths, dtype=np.float64), "characters")}
     gold = said.mine.gold
     known = ~np.isnan(gold)
-    if task.kind == "classification" and len(task.labels) <= MANY:
+    if task.kind.has_classes and len(task.labels) <= MANY:
         found["label"] = {name: mine for number, name in enumerate(task.labels) if (mine := gold == number).any()}
-    elif task.kind == "regression" and known.all():
+    elif not task.kind.named and gold.ndim == 1 and known.all():
         found["score"] = by_quarter(gold)
-    if said.taught and task.kind == "classification":
+    if said.taught and task.kind.has_classes:
         heard = ~np.isnan(said.taught.settled)
         if heard.all():
-            found["confidence of the teachers"] = by_quarter(np.round(_sure(said.taught), 3).astype(np.float64))
+            sure: Array = confidence(said.taught.predictions.logits).round(3)
+            found["confidence of the teachers"] = by_quarter(sure)
     return found
 
 
@@ -136,62 +137,22 @@ def _by_number(numbers: Array) -> dict[str, Bools]:
     return parts if known.all() else {**parts, "none": ~known}
 
 
-def _sure(kept: KeptRows) -> Array:
-    """Return the probability that a model gives to its own answer."""
-    sure: Array = np.exp(log_softmax(kept.predictions.logits.astype(np.float64), axis=1).max(axis=1))
-    return sure
-
-
 # Examples -------------------------------------------------------------------------------------------------------------
 
 
 def _examples(said: Said) -> Examples:
     """Find the rows on which a model differs from its teachers or, without any, from gold; the clearest first."""
-    find: dict[str, Callable[[Said], Examples]] = {
-        "classification": _differing_classes,
-        "regression": _differing_scores,
-        "ranking": _differing_tops,
-    }
-    return find[said.task.kind.name](said)
+    return _differing_tops(said) if said.task.kind.grouped else _differing_rows(said)
 
 
-def _differing_classes(said: Said) -> Examples:
-    mine, taught, labels = said.mine, said.taught, said.task.labels
-    answer, sure = mine.predictions.values, _sure(mine)
-    if taught:
-        other, other_sure = taught.predictions.values, _sure(taught)
-        differ = ~np.isnan(taught.settled if np.isnan(mine.gold).all() else other_sure) & (answer != other)
-        clear = sure * other_sure
-    else:
-        other, differ = mine.gold, ~np.isnan(mine.gold) & (answer != mine.gold)
-        clear = sure
-    rows, total = _clearest(differ, clear)
-    texts = _texts(said, rows)
-    shown = []
-    for place, row in enumerate(rows.tolist()):
-        own = f"{labels[int(answer[row])]} ({100 * sure[row]:.0f} %)"
-        theirs = (f"{labels[int(other[row])]} ({100 * other_sure[row]:.0f} %)",) if taught else ()
-        shown.append(Example(texts[place], _label(said.task, mine.gold[row]), (own, *theirs)))
-    return _found(said, total, len(answer), shown)
-
-
-def _differing_scores(said: Said) -> Examples:
-    mine, taught = said.mine, said.taught
-    own = mine.predictions.values
-    other = taught.predictions.values if taught else mine.gold
-    apart = np.abs(own - other)
-    low, high = said.task.range or (float(np.nanmin(mine.gold)), float(np.nanmax(mine.gold)))
-    rows, total = _clearest(apart > (high - low) / 10, apart)
-    texts = _texts(said, rows)
-    shown = [
-        Example(
-            texts[place],
-            _label(said.task, mine.gold[row]),
-            (f"{own[row]:.2f}", *((f"{other[row]:.2f}",) if taught else ())),
-        )
-        for place, row in enumerate(rows.tolist())
-    ]
-    return _found(said, total, len(own), shown)
+def _differing_rows(said: Said) -> Examples:
+    mine, taught, task = said.mine, said.taught, said.task
+    logits, theirs = mine.predictions.logits, taught.predictions.logits if taught else None
+    rows, total = _clearest(*task.kind.differing(task, logits, mine.gold, theirs))
+    answers = [task.kind.shown(task, each[rows]) for each in (logits, theirs) if each is not None]
+    gold = [_gold(task, each) for each in mine.gold[rows]]
+    shown = [Example(*each) for each in zip(_texts(said, rows), gold, zip(*answers, strict=True), strict=True)]
+    return _found(said, total, len(logits), shown)
 
 
 def _differing_tops(said: Said) -> Examples:
@@ -201,10 +162,7 @@ def _differing_tops(said: Said) -> Examples:
     own = mine.predictions.values
     other = taught.predictions.values if taught else mine.gold
     groups = mine.groups
-    order = np.lexsort((-own, groups))
-    tops = order[np.append(True, np.diff(groups[order]) != 0)]
-    order = np.lexsort((-other, groups))
-    others = order[np.append(True, np.diff(groups[order]) != 0)]
+    tops, others = top(own, groups), top(other, groups)
     heard = np.bincount(groups, np.isnan(other)) == 0
     differ = heard & (other[tops] < other[others])
     queries, total = _clearest(differ, np.nan_to_num(own[tops] - own[others]))
@@ -212,7 +170,7 @@ def _differing_tops(said: Said) -> Examples:
     wanted = _texts(said, others[queries])
     shown = []
     for place, query in enumerate(queries.tolist()):
-        gold = _label(said.task, mine.gold[tops[query]])
+        gold = _gold(said.task, mine.gold[tops[query]])
         answers = (right[place][-1], *((wanted[place][-1],) if taught else ()))
         shown.append(Example(right[place][:1], gold if taught else wanted[place][-1], answers))
     return _found(said, total, len(tops), shown)
@@ -236,10 +194,8 @@ def _beginning(text: str) -> str:
     return text if len(text) <= LONG else f"{text[:LONG]} … ({len(text):,} characters)"
 
 
-def _label(task: Task, gold: float) -> str:
-    if np.isnan(gold):
-        return "–"
-    return f"{gold:.2f}" if task.kind == "regression" else task.labels[int(gold)]
+def _gold(task: Task, gold: NDArray[np.float64]) -> str:
+    return "–" if np.isnan(gold).any() else task.kind.gold_shown(task, gold)
 
 
 def _found(said: Said, total: int, rows: int, shown: Sequence[Example]) -> Examples:

@@ -12,6 +12,7 @@ from understill.models.folder import load_model
 from understill.recipe import Recipe
 from understill.report.facts import Measured, Timing
 from understill.tasks import Task
+from understill.tasks.metric import is_error
 from understill.train.device import pick_device
 
 #: About how many seconds measuring may take; the texts that are read at most, and at least.
@@ -36,7 +37,7 @@ def measure_models(
     device = pick_device(recipe.machine)
     texts = texts[: _affordable(candidates, texts, device)]
     found = measure(candidates, texts, device, batch=BATCH, rounds=ROUNDS, singles=SINGLES)
-    scored = [loaded[name].task for name in tasks if loaded[name].task.metrics[0] != "mse"]
+    scored = [loaded[name].task for name in tasks if not is_error(loaded[name].task.metrics[0])]
     return Timing(
         models=tuple(
             Measured(each, _mean(scored, model["scores"])) for each, model in zip(found, chosen.values(), strict=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from understill.errors import UserError, nearest
 from understill.tasks import Task
+from understill.tasks.classification import probabilities
 
 
 @dataclass(frozen=True)
@@ -24,35 +25,34 @@ class Predictions:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """The class numbers, or the scores."""
-        if self.task.kind == "classification":
-            return np.asarray(self.logits.argmax(axis=1), dtype=np.float64)
-        return np.asarray(self.logits[:, 0], dtype=np.float64)
+        """What metrics compare with gold: class numbers or scores, [rows], or several numbers each, [rows, numbers]."""
+        values: NDArray[np.float64] = self.task.kind.values(self.logits)
+        return values
 
     @property
     def probabilities(self) -> NDArray[np.float32]:
         """The probability of each class, [rows, classes]."""
-        powers = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
-        probabilities: NDArray[np.float32] = powers / powers.sum(axis=1, keepdims=True)
-        return probabilities
+        shares: NDArray[np.float32] = probabilities(self.logits)
+        return shares
 
     @property
-    def answers(self) -> list[str] | list[float]:
+    def answers(self) -> list[Any]:
         """Label names, or scores."""
-        if self.task.kind == "classification":
-            return [self.task.labels[int(number)] for number in self.values]
-        # A line goes on past the ends of the scale, which an answer does not.
-        low, high = self.task.range or (-np.inf, np.inf)
-        return [float(value) for value in self.values.clip(low, high)]
+        return self.task.kind.answers(self.task, self.logits)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of one text: a label with the probability of each, or a score."""
+    """What a model says of one text: a label with the probability of each, a score, or several by their names."""
 
     label: str | None = None
     probabilities: Mapping[str, float] | None = None
     score: float | None = None
+    scores: Mapping[str, float] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return what there is of it, by name, as JSON has it."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def choose(tasks: Sequence[Task], names: Sequence[str] | None, pair: bool | None) -> list[Task]:
@@ -158,10 +158,5 @@ def _checked(texts: Sequence[str], what: str) -> list[str]:
 
 def in_words(predictions: Predictions) -> list[Answer]:
     """Put predictions into words."""
-    if predictions.task.kind != "classification":
-        return [Answer(score=float(value)) for value in predictions.answers]
-    labels = predictions.task.labels
-    return [
-        Answer(labels[int(number)], dict(zip(labels, row, strict=True)))
-        for number, row in zip(predictions.values, predictions.probabilities.tolist(), strict=True)
-    ]
+    task = predictions.task
+    return [Answer(**fields) for fields in task.kind.in_json(task, predictions.logits)]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from understill.runtime.answers import Answer, Answerer, in_words
+from understill.runtime.answers import Answerer, in_words
 from understill.tasks import Task
 
 #: Rows of one request that are taken in a turn, so that a long one does not keep short ones waiting.
@@ -229,7 +229,7 @@ class Batcher:
         pairs = [text for piece in pieces for text in (piece.request.pairs or ())[piece.first : piece.end]] or None
         wanted = {task.name for piece in pieces for task in piece.request.tasks}
         logits = self.model.logits(texts, pairs, [task for task in self.model.tasks if task.name in wanted])
-        words = {name: [plain(answer) for answer in in_words(said)] for name, said in logits.items()}
+        words = {name: [answer.plain() for answer in in_words(said)] for name, said in logits.items()}
         sound = {name: np.isfinite(said.logits).reshape(len(texts), -1) for name, said in logits.items()}
         all_sound = all(each.all() for each in sound.values())
         found: list[list[Row] | Exception] = []
@@ -243,13 +243,6 @@ class Batcher:
                 found.append(NotFinite())
             start = end
         return found
-
-
-def plain(answer: Answer) -> dict[str, Any]:
-    """Return an answer as plain values."""
-    if answer.label is None:
-        return {"score": answer.score}
-    return {"label": answer.label, "probabilities": answer.probabilities}
 
 
 def _deliver(pieces: Sequence[Piece], found: Sequence[list[Row] | Exception]) -> None:

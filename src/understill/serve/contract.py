@@ -80,7 +80,13 @@ class Scored(Form):
     score: float = Field(description="The score, on the task's scale.", examples=[3.4])
 
 
-Row = dict[str, Labelled | Scored]
+class SeveralScored(Form):
+    """The answer of a task of several scores."""
+
+    scores: dict[str, float] = Field(description="The scores by their names.", examples=[{"valence": 0.3}])
+
+
+Row = dict[str, Labelled | Scored | SeveralScored]
 
 
 class Said(Form):
@@ -106,7 +112,9 @@ class TaskFacts(Form):
     """One task of the model."""
 
     name: str = Field(examples=["mood"])
-    kind: Literal["classification", "regression", "ranking"]
+    kind: str = Field(
+        description="classification, regression, ranking, or what a plug-in adds.", examples=["regression"]
+    )
     pair: bool = Field(description="Whether it reads two texts.")
     labels: list[str] | None = Field(description="The classes; null for scores.", examples=[["calm", "upset"]])
     range: tuple[float, float] | None = Field(description="The lowest and the highest score, where there are bounds.")
@@ -178,11 +186,11 @@ def _check_first(found: dict[str, Any]) -> None:
 
 def _sentence(error: ValidationError) -> str:
     wrong = error.errors(include_url=False, include_input=False)[0]
-    kind, (key, *rest) = wrong["type"], wrong["loc"] or ("the body",)
+    error_type, (key, *rest) = wrong["type"], wrong["loc"] or ("the body",)
     place = f"{key}, number {int(rest[0]) + 1}" if rest else str(key)
-    if kind == "list_type":
+    if error_type == "list_type":
         return f"{key} must be a {'' if key == 'tasks' else 'string or a '}list of strings"
-    return f"{place} {_WRONG[kind]}" if kind in _WRONG else f"{place}: {wrong['msg']}"
+    return f"{place} {_WRONG[error_type]}" if error_type in _WRONG else f"{place}: {wrong['msg']}"
 
 
 _WRONG = {

@@ -112,7 +112,7 @@ class Service:
                     "name": task.name,
                     "kind": task.kind.name,
                     "pair": task.pair,
-                    "labels": list(task.labels) if task.kind == "classification" else None,
+                    "labels": list(task.labels) if task.kind.has_classes else None,
                     "range": list(task.range) if task.range else None,
                     "tokens": self._loaded.model.max_lengths[task.name],
                 }
@@ -184,7 +184,7 @@ def _same(one: Task, other: Task) -> bool:
     """Whether two models' tasks are the same question, with the same answers to choose from."""
     if (one.name, one.kind, one.pair, one.range) != (other.name, other.kind, other.pair, other.range):
         return False
-    return one.kind != "classification" or set(one.labels) == set(other.labels)
+    return one.kind.same_choices(one, other)
 
 
 def _differ(tasks: Sequence[Task], one: Row, other: Row) -> list[str]:
@@ -193,11 +193,6 @@ def _differ(tasks: Sequence[Task], one: Row, other: Row) -> list[str]:
     for task in tasks:
         if task.name not in other:
             continue
-        a, b = one[task.name], other[task.name]
-        if task.kind == "classification":
-            differs = a["label"] != b["label"]
-        else:
-            differs = task.range is not None and abs(a["score"] - b["score"]) > APART * (task.range[1] - task.range[0])
-        if differs:
+        if task.kind.differ(task, one[task.name], other[task.name], APART):
             found.append(task.name)
     return found

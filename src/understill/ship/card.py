@@ -85,7 +85,7 @@ def _use(card: Card) -> str:
         ]
         said = f"`understill.load` takes the folder too. {card.score_link}".rstrip()
     if card.program:
-        what = "The vector that it gives is the score." if card.tasks[0].kind == "regression" else "It gives logits."
+        what = "The vector that it gives is the score." if card.tasks[0].kind.scaled else "It gives logits."
         lines, said = list(card.program), f"{what} {_PAIRS if card.tasks[0].pair else ''}{said}"
     return "## Use\n\n```python\n" + "\n".join(lines) + f"\n```\n\n{said}"
 
@@ -98,15 +98,12 @@ def _plain(text: str) -> str:
 def _data(card: Card) -> str:
     rows = ["| task | kind | reads | answers | tokens | rows |", "|---|---|---|---|---|---|"]
     for task in card.tasks:
-        answers = ", ".join(task.labels) if task.kind == "classification" else "a score"
-        if task.range:
-            answers += f" from {task.range[0]:g} to {task.range[1]:g}"
         counts = ", ".join(f"{split} {count:,}" for split, count in card.rows.get(task.name, {}).items())
         cells = (
             task.name,
             task.kind.name,
             ", ".join(task.text),
-            answers,
+            task.kind.answers_with(task),
             f"at most {card.max_lengths[task.name]}",
             counts,
         )

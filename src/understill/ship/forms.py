@@ -85,20 +85,20 @@ def refuse_others(folder: Path, tasks: Sequence[Task]) -> None:
         raise UserError(f"{what} ({in_words(why)}) → {leave}{instead}")
 
 
-def _strange(kind: str, pooling: str) -> str:
+def _strange(architecture: str, pooling: str) -> str:
     """Name a network that Hugging Face has no class for; nothing where it has one."""
-    if kind == WORDS:
+    if architecture == WORDS:
         return "a network over words"
     # With mean pooling the encoder leaves as it is, and dense layers after it.
-    return "" if kind in HEAD_SHAPES or pooling in POOLED else f"a {kind} encoder"
+    return "" if architecture in HEAD_SHAPES or pooling in POOLED else f"a {architecture} encoder"
 
 
 def unfit_tasks(heads: HeadsSpec, tasks: Sequence[Task]) -> dict[str, str]:
     """Return the tasks whose heads nothing but a graph can hold, each with the reason."""
     why = {}
     for task in tasks:
-        if task.kind == "ranking":
-            why[task.name] = "ranks candidates"
+        if task.kind.unfit:
+            why[task.name] = task.kind.unfit
         elif heads.san_of(task):
             why[task.name] = "has a SAN head"
         elif heads.siamese(task):

@@ -35,7 +35,7 @@ _DENSE, _OUT = ("classifier.dense", "pooler.dense", "pre_classifier"), ("classif
 
 def write_classifier(folder: ModelFolder, task: Task, target: Path) -> None:
     """Write one task with its tokeniser: as a sequence classifier, or with mean pooling, which none has, as modules."""
-    scores, pooled = task.kind == "regression", folder.model.encoder.pooling in POOLED
+    scores, pooled = task.kind.scaled, folder.model.encoder.pooling in POOLED
     # One that is read anew: the model's own names an attention function that is only there in this process.
     config = load_config(str(folder.path), str(folder.path))
     labels = ("score",) if scores else task.labels
@@ -87,7 +87,7 @@ def _weights(folder: ModelFolder, task: Task, network: PreTrainedModel) -> dict[
         if layer is not None:
             (name,) = [name for name in names if f"{name}.weight" in named]
             weights |= {f"{name}.{key}": value for key, value in layer.state_dict().items()}
-    if task.kind == "regression" and model.spec.regression == "unit" and task.range is not None:
+    if task.kind.scaled and model.spec.regression == "unit" and task.range is not None:
         (name,) = [name for name in _OUT if f"{name}.weight" in named]
         low, high = task.range
         weights[f"{name}.weight"] = weights[f"{name}.weight"] * (high - low)
@@ -98,7 +98,7 @@ def _weights(folder: ModelFolder, task: Task, network: PreTrainedModel) -> dict[
 def score_link(folder: ModelFolder, task: Task) -> str:
     """Say how a score comes from what the classifier gives, where that is not the score itself."""
     raw = folder.model.spec.regression != "sigmoid" or folder.model.encoder.pooling in POOLED
-    if task.kind != "regression" or raw or task.range is None:
+    if not task.kind.scaled or raw or task.range is None:
         return ""
     low, high = task.range
     return (

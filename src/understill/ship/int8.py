@@ -14,6 +14,7 @@ from understill.disk import seal, write_json
 from understill.errors import UserError
 from understill.runtime.onnx import GRAPH, MANIFEST
 from understill.ship.rows import round_products
+from understill.tasks.metric import is_error
 
 #: Points by which arithmetic may let a loss seem to pass the limit; one row of a million is a hundred times that.
 SLACK = 1e-6
@@ -31,7 +32,7 @@ class Rounded:
     @property
     def loss(self) -> float:
         """The points out of 100 that are lost; of an error, which has no such scale, what it grew by."""
-        return self.after - self.before if self.metric == "mse" else 100 * (self.before - self.after)
+        return self.after - self.before if is_error(self.metric) else 100 * (self.before - self.after)
 
 
 def round_weights(folder: Path) -> None:

@@ -36,7 +36,7 @@ class Graph(nn.Module):
         return tuple(self._answer(logits[:, self.model.columns(each.name)], each) for each in self.tasks)
 
     def _answer(self, own: Tensor, task: Task) -> Tensor:
-        return to_scores(own, task, self.model.spec.regression) if task.kind == "regression" else own
+        return to_scores(own, task, self.model.spec.regression) if task.kind.scaled else own
 
 
 def write_onnx(folder: ModelFolder, tasks: Sequence[Task], target: Path) -> None:

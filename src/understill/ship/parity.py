@@ -30,8 +30,7 @@ def compare(place: str, model: Predictions, export: Predictions) -> Parity:
     """Compare what a model and its export say of the same rows."""
     apart = np.abs(model.logits - export.logits)
     worst = float(apart.max(initial=0.0)) if np.isfinite(apart).all() else float("inf")
-    labels = model.task.kind == "classification"
-    changed = int((model.values != export.values).sum()) if labels else 0
+    changed = int((model.values != export.values).sum()) if model.task.kind.has_classes else 0
     return Parity(place, len(apart), worst, changed)
 
 

@@ -28,7 +28,7 @@ from understill.tasks import Task
 
 #: What activations are called in the config of a dense layer.
 _NAMED: dict[str, type[nn.Module]] = {
-    f"{kind.__module__}.{kind.__name__}": kind for kind in (nn.Identity, nn.Tanh, nn.GELU, nn.ReLU, nn.Sigmoid)
+    f"{each.__module__}.{each.__name__}": each for each in (nn.Identity, nn.Tanh, nn.GELU, nn.ReLU, nn.Sigmoid)
 }
 _ACTIVATIONS = {"tanh": nn.Tanh, "gelu": nn.GELU, "relu": nn.ReLU}
 #: Names that all versions of sentence-transformers know.
@@ -57,7 +57,7 @@ def _layers(folder: ModelFolder, task: Task) -> list[Dense]:
     layers = []
     if head.dense is not None:
         layers.append(Dense(head.dense.weight, head.dense.bias, _ACTIVATIONS[model.encoder.shape.activation]))
-    scores = task.kind == "regression"
+    scores = task.kind.scaled
     # Vectors of the length 1 are what the library knows; ours are longer.
     length = math.sqrt(model.encoder.width) if model.encoder.pooling == "normalised" else 1.0
     layers.append(
@@ -83,11 +83,11 @@ def write_modules(folder: ModelFolder, task: Task, target: Path) -> None:
         settings["model_args"] = {"add_pooling_layer": False}  # it has no weights here
     write_json(target / "sentence_bert_config.json", settings)
     layers, between = _layers(folder, task), ["Normalize"] if encoder.pooling == "normalised" else []
-    kinds = ["Transformer", "Pooling", *between, *["Dense"] * len(layers)]
-    paths = [f"{number}_{kind}" if number else "" for number, kind in enumerate(kinds)]
+    modules = ["Transformer", "Pooling", *between, *["Dense"] * len(layers)]
+    paths = [f"{number}_{module}" if number else "" for number, module in enumerate(modules)]
     listed = [
-        {"idx": number, "name": str(number), "path": path, "type": f"{_PLACE}.{kind}"}
-        for number, (path, kind) in enumerate(zip(paths, kinds, strict=True))
+        {"idx": number, "name": str(number), "path": path, "type": f"{_PLACE}.{module}"}
+        for number, (path, module) in enumerate(zip(paths, modules, strict=True))
     ]
     write_json(target / MODULES, listed)
     modes = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens")
@@ -175,7 +175,7 @@ def lines_of(task: Task) -> Sequence[str]:
     """Return the program that asks such a folder without understill."""
     kind, ask = ("CrossEncoder", 'predict([("…", "…")])') if task.pair else ("SentenceTransformer", 'encode(["…"])')
     lines = [f"from sentence_transformers import {kind}", "", f'model = {kind}("path/to/this/folder")']
-    if task.kind == "regression":
+    if task.kind.scaled:
         return [*lines, f"scores = model.{ask}"]
     names = "labels = model[0].model.config.id2label"
     return [*lines, f"logits = model.{ask}", names, "[labels[row.argmax()] for row in logits]"]

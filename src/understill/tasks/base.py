@@ -162,7 +162,7 @@ class Kind:
         apart = abs(self.values(logits) - (gold if taught is None else self.values(taught)))
         apart = apart if apart.ndim == 1 else apart.max(axis=1)
         known = gold[gold == gold]
-        low, high = task.range or (float(known.min(initial=0.0)), float(known.max(initial=0.0)))
+        low, high = task.range or ((known.min(), known.max()) if known.size else (0.0, 0.0))
         return apart > (high - low) / 10, apart
 
     def _numbers(self, value: Any) -> str:

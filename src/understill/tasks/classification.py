@@ -129,7 +129,8 @@ def confidence(logits: Array) -> Array:
     import numpy as np
 
     rest = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    return np.exp(-np.log(np.exp(rest).sum(axis=1)))
+    sure: Array = np.exp(-np.log(np.exp(rest).sum(axis=1)))
+    return sure
 
 
 CLASSIFICATION = KINDS.own(Classification.name)(Classification())

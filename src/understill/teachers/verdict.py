@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from understill.data.groups import contested
-from understill.evaluate.metrics import FUNCTIONS, majority, primary, score
+from understill.evaluate.metrics import majority, primary, score
 from understill.runtime.answers import Predictions
-from understill.tasks import Task
+from understill.tasks import METRICS, Task
+from understill.tasks.metric import is_error
 from understill.teachers.protocol import Floats, Logits
 
 #: A correlation from here on means that the scores are about the right thing.
@@ -65,7 +66,7 @@ def examine(
 
 def _shown(metric: str, scores: dict[str, float]) -> str:
     """Show a score as the tables do: ×100, save for an error."""
-    return f"{scores[metric]:.3f}" if metric == "mse" else f"{100 * scores[metric]:.1f}"
+    return f"{scores[metric]:.3f}" if is_error(metric) else f"{100 * scores[metric]:.1f}"
 
 
 def _by_chance(count: int) -> float:
@@ -102,8 +103,8 @@ def _upside_down(task: Task, gold: Floats, said: Floats, groups: NDArray[np.int6
 
 def _strange_scale(gold: Floats, said: Floats, train: Floats) -> str:
     """Say that scores are on another scale, where they go with the gold but lie further off than the mean does."""
-    mse, mean = FUNCTIONS["mse"], np.full(len(gold), np.nanmean(train), np.float64)
-    if mse(gold, said) <= mse(gold, mean) or FUNCTIONS["pearson"](gold, said) < CORRELATED:
+    mse, mean = METRICS["mse"], np.full(len(gold), np.nanmean(train), np.float64)
+    if mse(gold, said) <= mse(gold, mean) or METRICS["pearson"](gold, said) < CORRELATED:
         return ""
     return (
         f"its scores go from {said.min():g} to {said.max():g}, those of the task from {gold.min():g} to "

@@ -7,6 +7,7 @@ from math import comb
 from typing import TYPE_CHECKING
 
 from understill.numbers import chance, plain_name
+from understill.tasks.metric import is_error
 from understill.terminal import console
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _compared(row: Compared) -> tuple[str, ...]:
     """Put two scores and their difference into words, ×100 unless it is an error."""
     from understill.evaluate.significance import stars
 
-    times, digits = (1, 3) if row.metric == "mse" else (100, 1)
+    times, digits = (1, 3) if is_error(row.metric) else (100, 1)
     sides = [
         f"{times * side.mean:.{digits}f}" + (f"±{times * side.spread:.{digits}f}" if len(side.values) > 1 else "")
         for side in (row.first, row.second)

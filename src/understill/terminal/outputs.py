@@ -39,7 +39,10 @@ def show_answers(texts: Sequence[str], second: Sequence[str] | None, answers: Ma
         for task, found in answers.items():
             answer = found[number]
             if answer.probabilities is None:
-                console.say(f"  {task}: {answer.score:.2f}")
+                numbers = answer.scores or {"": answer.score or 0.0}
+                console.say(
+                    f"  {task}: " + ", ".join(f"{name} {number:.2f}".strip() for name, number in numbers.items())
+                )
                 continue
             ranked = sorted(answer.probabilities.items(), key=lambda item: -item[1])
             console.say(

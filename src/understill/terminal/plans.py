@@ -129,11 +129,7 @@ def show_data(loaded: Mapping[str, LoadedTask], examples: int) -> None:
 
 
 def _about(task: Task) -> tuple[str, str, str]:
-    if task.kind == "regression":
-        labels = f"{task.range[0]:g} to {task.range[1]:g}" if task.range else "any score"
-    else:
-        labels = ", ".join(task.labels[:6]) + (f", … ({len(task.labels)})" if len(task.labels) > 6 else "")
-    return task.kind.name, ", ".join(task.text), labels
+    return task.kind.name, ", ".join(task.text), task.kind.gold_range(task)
 
 
 def show_tasks(groups: Mapping[str, Sequence[Task]]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from understill.numbers import duration
 from understill.pipeline.outcome import FLOORS
 from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
+from understill.tasks.metric import is_error
 from understill.terminal import console
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _first_metrics(scores: Scores, tasks: Mapping[str, Task], split: str = "dev"
     found = {}
     for name, task in tasks.items():
         place = f"{name}/{split}"
-        if place in scores and task.head == name and task.metrics[0] != "mse":
+        if place in scores and task.head == name and not is_error(task.metrics[0]):
             found[name] = 100 * scores[place][task.metrics[0]]
     return found
 
@@ -125,7 +126,7 @@ def score(metric: str, value: float | None) -> str:
     """Write a score, ×100 unless it is an error."""
     if value is None:
         return "–"
-    return f"{value:.3f}" if metric == "mse" else f"{100 * value:.1f}"
+    return f"{value:.3f}" if is_error(metric) else f"{100 * value:.1f}"
 
 
 def _places(task: Task, columns: Mapping[str, Scores]) -> list[str]:

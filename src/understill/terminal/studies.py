@@ -11,6 +11,7 @@ from rich.table import Table
 from understill.errors import listed
 from understill.pipeline.outcome import FLOORS
 from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
+from understill.tasks.metric import is_error
 from understill.terminal import console
 from understill.terminal.scores import say_shortfalls, show_run
 
@@ -131,7 +132,7 @@ def _show_scores(runs: Sequence[Run], seeds: int, below: Sequence[Shortfall] = (
 
 
 def _score(metric: str, summary: Summary) -> str:
-    if metric != "mse":
+    if not is_error(metric):
         return _spread(summary)
     return f"{summary.mean:.3f}" + (f" ±{summary.spread:.3f}" if len(summary.values) > 1 else "")
 

@@ -6,8 +6,9 @@ import { percent } from "./numbers.js";
 //: Classes that a card shows; of more than these it shows the likeliest, and a button for the rest.
 const FEW = 6;
 
-/** Put an answer into a word: its label, or its score. */
-export const word = (answer) => answer.label ?? answer.score.toFixed(2);
+/** Put an answer into a word: its label, its score, or several of them by their names. */
+export const word = (answer) => answer.label ?? answer.score?.toFixed(2) ?? Object.entries(answer.scores)
+  .map(([name, score]) => `${name} ${score.toFixed(2)}`).join(", ");
 /** Tell of a teacher that cannot be asked. */
 export const LACKS = "does not have this task";
 
@@ -111,6 +112,7 @@ class Scale {
     const [low, high] = this.range;
     const marks = keep(this.line, answers, "mark");
     answers.forEach(([, answer], place) => {
+      if (answer.scores) return; // several on one line would not say which is which
       const share = (answer.score - low) / (high - low);
       marks[place].style.left = `${100 * Math.min(1, Math.max(0, share))}%`;
     });

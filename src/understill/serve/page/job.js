@@ -1,5 +1,6 @@
 // A job: the rows of a table sent in small blocks, and what was said of them. It can be given up, and gone on with.
 
+import { word } from "./answers.js";
 import { predict } from "./api.js";
 
 //: Rows in a request, and requests at a time: the server is never idle, and the page shows progress often.
@@ -187,7 +188,11 @@ function columnsOf({ name, labels }, teacher) {
   const by = (who, prefix) => {
     const value = (key, format) => (answer) => (answer[name]?.[who] ? format(answer[name][who][key]) : "");
     const number = (each) => each.toFixed(4);
-    if (!labels) return [[`${prefix}_score`, value("score", number)]];
+    const scores = (answer) => answer[name]?.[who]?.scores;
+    if (!labels) {
+      const cell = value("score", number);
+      return [[`${prefix}_score`, (answer) => (scores(answer) ? word(answer[name][who]) : cell(answer))]];
+    }
     return [[`${prefix}_label`, value("label", String)], [`${prefix}_probability`, value("probability", number)]];
   };
   if (!teacher) return by("student", name);

@@ -1,6 +1,6 @@
 // Rows of a job, drawn: what was said of each, what was said in all, and what could not be answered.
 
-import { LACKS } from "./answers.js";
+import { LACKS, word } from "./answers.js";
 import { make } from "./dom.js";
 import { amount, count, percent } from "./numbers.js";
 
@@ -39,7 +39,7 @@ function cells(answer, teacher) {
 
 function words(answer) {
   if (!answer) return [];
-  if (answer.label === undefined) return [answer.score.toFixed(2)];
+  if (answer.label === undefined) return [word(answer)];
   return [make("bdi", {}, answer.label), " ", make("span", { class: "soft" }, percent(answer.probability))];
 }
 
@@ -63,6 +63,7 @@ function differing(said) {
 
 function inAll(answers) {
   if (!answers.length) return ["–"];
+  if (answers[0].scores) return ["–"];
   if (answers[0].label === undefined) {
     const scores = answers.map((each) => each.score);
     const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;

@@ -306,7 +306,7 @@ def test_a_plan_is_timed_with_its_words(student: Callable[..., Recipe]) -> None:
     before = estimate(study)["student"]
     assert before.steps == 6 and before.seconds > 0
     words = study.plan.models[-1].start.words
-    assert words and not words.folder.exists(), "nothing is counted for a rough estimate"
+    assert words and not words.artifact.folder.exists(), "nothing is counted for a rough estimate"
     times = estimate(study, timed=True)
     assert times["student"].steps == 6 and times["student"].seconds > 0
     after = estimate(study)["student"]  # now that the words are there

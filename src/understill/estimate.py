@@ -167,7 +167,7 @@ def _words(plan: Plan, words: Words) -> PreTrainedConfig:
 
 def _made(begin: Start) -> bool:
     """Tell whether a network over words has its words already; to count them takes a while."""
-    return begin.words is not None and (begin.words.folder / "config.json").exists()
+    return begin.words is not None and begin.words.artifact.sound()
 
 
 def _lengths(plan: Plan, model: ModelPlan, begin: Start, name: str) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,17 +12,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from understill.artifact import Artifact
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens
-from understill.disk import fingerprint, write_json
+from understill.disk import write_json
 from understill.evaluate.metrics import primary, score
 from understill.evaluate.predict import features
 from understill.events import Asking, Scores, Watch, silent
 from understill.models.encoder import identity, load_tokenizer
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.models.words import read_config
-from understill.pipeline.locking import alone
 from understill.pipeline.plan import ModelPlan, Plan, Start, cache_folder, dev_sets, max_length
 from understill.pipeline.tokenising import Tokeniser
 from understill.recipe.schema import EncoderSpec, HeadsSpec
@@ -54,7 +53,12 @@ class ProbePlan:
 
     task: LoadedTask
     dev: tuple[tuple[LoadedTask, str], ...]
-    folder: Path
+    artifact: Artifact
+
+    @property
+    def folder(self) -> Path:
+        """Where its scores are kept."""
+        return self.artifact.folder
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,7 @@ def plan_floor(plan: Plan, identities: dict[str, dict[str, str]]) -> FloorPlan |
     for name in names:
         task, dev = plan.loaded[name], tuple(dev_sets(plan.loaded, name))
         facts = _facts(task, dev, lengths[name], encoder)
-        folder = recipe.output.path / "artifacts" / f"probe-{name}-{fingerprint(facts)[:16]}"
-        probes.append(ProbePlan(task, dev, folder))
+        probes.append(ProbePlan(task, dev, Artifact("probe", name, facts, recipe.output.path / "artifacts")))
     return FloorPlan(plan, start, lengths, tuple(probes))
 
 
@@ -142,20 +145,11 @@ def floor_scores(floor: FloorPlan, watch: Watch = silent) -> Scores:
 
 def _kept_scores(probe: ProbePlan, reader: FrozenEncoder, watch: Watch) -> Scores:
     """Return the scores of a probe as they are kept, made first where they are not."""
-    path = probe.folder / "scores.json"
-    with alone(probe.folder, f"the linear probe of {probe.task.task.name}", watch):
-        if (scores := _read(path)) is None:
+    with probe.artifact.exclusive(f"the linear probe of {probe.task.task.name}", watch):
+        if (scores := probe.artifact.read("scores.json")) is None:
             scores = probe_scores(probe, reader)
-            probe.folder.mkdir(parents=True, exist_ok=True)
-            write_json(path, scores)
-    return scores
-
-
-def _read(path: Path) -> Scores | None:
-    try:
-        scores: Scores = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+            with probe.artifact.build() as part:
+                write_json(part / "scores.json", scores)
     return scores
 
 

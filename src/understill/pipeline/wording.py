@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from understill.artifact import Artifact
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.data.vectors import read_vectors
 from understill.data.vocabulary import bare, word_tokenizer
-from understill.disk import fingerprint, publish, sweep, sync_folder
 from understill.errors import UserError
 from understill.models.encoder import load_tokenizer
 from understill.models.words import WordsConfig, refuse_san, save_vectors
@@ -50,49 +49,40 @@ def plan_words(
     if not source.tokenizer:
         facts["data"] = {key: loaded[key].splits["train"].fingerprint for key in keys}
         facts["fold"] = fold.facts if fold else None
-    print_of = fingerprint(facts)
-    folder = cache_folder(recipe) / f"words-{print_of[:16]}"
-    return Words(network, spec, tuple(keys), fold, source, print_of, folder)
+    return Words(network, spec, tuple(keys), fold, source, Artifact("words", "", facts, cache_folder(recipe)))
 
 
 def make_words(plan: Plan, words: Words) -> None:
     """Write the folder that a network over words begins with, unless it is there already."""
-    folder = words.folder
-    if (folder / "config.json").exists():
+    if words.artifact.sound():
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    sweep(folder.parent, f"{folder.name}.*.part")
-    part = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
-    part.mkdir()
-    try:
+    with words.artifact.build() as part:
         spec = words.spec
         if words.source.tokenizer:
             tokenizer = bare(load_tokenizer(spec.tokenizer, words.source.tokenizer))
         else:
             tokenizer = word_tokenizer(_texts(plan, words), spec.vocabulary)
         vocabulary: dict[str, int] = tokenizer.get_vocab()
-        size = spec.size or SIZE
-        if words.source.vectors:
-            vectors = read_vectors(words.source.vectors, vocabulary)
-            if not vectors.found:
-                raise UserError(
-                    f"{words.source.vectors} has no word of the training text → name vectors of its language"
-                )
-            few = len(vectors.found) < len(vocabulary) / 2
-            what = "%s of %s words have a vector in %s; the others begin at random"
-            counts = (f"{len(vectors.found):,}", f"{len(vocabulary):,}", words.source.vectors)
-            log.log(logging.WARNING if few else logging.INFO, what, *counts)
-            save_vectors(part, vectors, vocabulary)
-            size = vectors.size
+        size = _save_vectors(part, words.source.vectors, vocabulary) or spec.size or SIZE
         sizes: dict[str, Any] = {"vocab_size": max(vocabulary.values()) + 1, "size": size}
         sizes |= {"hidden": spec.hidden, "dense": spec.dense, "channels": spec.channels}
         tokenizer.save_pretrained(part)
         WordsConfig(words.network, **sizes).save_pretrained(part)
-        sync_folder(part)
-        if not publish(part, folder, (folder / "config.json").exists):
-            raise UserError(f"{folder} cannot be replaced; remove it by hand")
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+
+
+def _save_vectors(part: Path, file: Path | None, vocabulary: dict[str, int]) -> int:
+    """Write the vectors of the words that a file has, and return their size; 0 without a file."""
+    if file is None:
+        return 0
+    vectors = read_vectors(file, vocabulary)
+    if not vectors.found:
+        raise UserError(f"{file} has no word of the training text → name vectors of its language")
+    few = len(vectors.found) < len(vocabulary) / 2
+    what = "%s of %s words have a vector in %s; the others begin at random"
+    counts = (f"{len(vectors.found):,}", f"{len(vocabulary):,}", file)
+    log.log(logging.WARNING if few else logging.INFO, what, *counts)
+    save_vectors(part, vectors, vocabulary)
+    return vectors.size
 
 
 def _texts(plan: Plan, words: Words) -> Iterator[str]:

@@ -109,7 +109,7 @@ def plan_model(
     settings = _settled(settings, start)
     if start.name in NETWORKS and not (start.model or start.words):
         words = plan_words(recipe, loaded, settings, inputs.words[settings.encoder.words], keys, fold)
-        start = Start(start.name, str(words.folder), words=words)
+        start = Start(start.name, str(words.artifact.folder), words=words)
     facts: dict[str, Any] = {
         "stage": "teach",
         "version": TRAINING_VERSION,
@@ -165,7 +165,7 @@ def _settled(settings: Settings, start: Start) -> Settings:
 def _start_facts(inputs: Inputs, start: Start) -> Mapping[str, str]:
     if start.model:
         return {"model": start.model.fingerprint}
-    return {"words": start.words.fingerprint} if start.words else inputs.identities[start.place]
+    return {"words": start.words.artifact.fingerprint} if start.words else inputs.identities[start.place]
 
 
 def _training_facts(recipe: Recipe, training: Training) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from understill.artifact import Artifact
 from understill.data.load import LoadedTask
 from understill.recipe.schema import Best, Distil, Settings, TargetsSpec, TeacherSpec, WordsSpec
 from understill.targets.store import MANIFEST
@@ -47,8 +48,7 @@ class Words:
     tasks: tuple[str, ...]  # whose training rows the words are taken from
     fold: Fold | None
     source: WordSource
-    fingerprint: str
-    folder: Path
+    artifact: Artifact
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class Bench:
             write_targets(place, data, [TeacherFacts("t", "d", None)], [said.logits], dtype="float16", rule={})
             found = read_targets(place, data, {"t": "d"})
         one: dict[str, Any] = {"combine": "mean_probabilities", "weights": np.ones(1)}
-        self.answers = join(found.logits, False, loss="cross_entropy", temperature=TEMPERATURE, **one)
+        self.answers = join(found.logits, False, form="log_probabilities", temperature=TEMPERATURE, **one)
         return data.rows, now(self.device) - start
 
     def batches(self, answers: Any = None) -> Batches:

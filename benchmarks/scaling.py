@@ -109,7 +109,7 @@ def measure(point: dict[str, Any], folder: Path) -> dict[str, Any]:
             task.kind == "regression",
             combine="mean_probabilities",
             weights=np.full(len(teachers), 1 / len(teachers)),
-            loss="cross_entropy",
+            form="log_probabilities",
             temperature=1.0,
         )
         for task, own in zip(tasks, tokens, strict=True)

@@ -94,5 +94,8 @@ class Registry(Generic[T]):
         return loaded
 
 
-#: Loss terms against teachers, which `student.distil.loss` may name; classes, as in understill.losses.term.
+#: Loss terms, as in understill.losses; `student.distil.loss` names those of plug-ins.
 LOSSES: Registry[Any] = Registry("loss", "understill.losses")
+#: Shapes of annealing: functions from the share of the run that is done, 0 to 1, to the share of the way that λ has
+#: gone, 0 to 1. One that takes tensors as well as numbers is trained with on the fast path.
+ANNEALING: Registry[Callable[[Any], Any]] = Registry("annealing shape", "understill.annealing")

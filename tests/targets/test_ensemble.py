@@ -31,7 +31,7 @@ def some_weights(count: int) -> NDArray[np.float64]:
 def joined(logits: Any, weights: Any = None, **settings: Any) -> NDArray[np.float32]:
     logits = np.asarray(logits, np.float32)
     weights = np.full(len(logits), 1 / len(logits)) if weights is None else np.asarray(weights)
-    known: dict[str, Any] = {"combine": "mean_probabilities", "loss": "cross_entropy", "temperature": 1.0}
+    known: dict[str, Any] = {"combine": "mean_probabilities", "form": "log_probabilities", "temperature": 1.0}
     return join(logits, settings.pop("scored", False), weights=weights, **{**known, **settings})
 
 
@@ -74,7 +74,7 @@ def test_the_mean_of_probabilities_is_what_it_says(logits: NDArray[np.float32], 
 
 @given(logits_of(50.0, st.tuples(st.just(1), st.integers(1, 5), st.integers(2, 4))), st.sampled_from(RULES))
 def test_one_teacher_is_passed_through(logits: NDArray[np.float32], rule: Rule) -> None:
-    assert np.array_equal(joined(logits, combine=rule, loss="logits", temperature=3.0), logits[0])
+    assert np.array_equal(joined(logits, combine=rule, form="logits", temperature=3.0), logits[0])
     expected = log_softmax(logits[0].astype(np.float64) / 3.0, axis=1)
     assert joined(logits, combine=rule, temperature=3.0) == pytest.approx(expected, rel=1e-5, abs=1e-6)
     assert np.array_equal(joined(logits[:, :, :1], scored=True, temperature=3.0), logits[0, :, :1])
@@ -90,9 +90,9 @@ def test_logits_to_match_are_joined_by_each_rule_at_no_temperature() -> None:
     }
     for rule, values in expected.items():
         for temperature in (1.0, 5.0):
-            result = joined(logits, combine=rule, loss="logits", temperature=temperature)
+            result = joined(logits, combine=rule, form="logits", temperature=temperature)
             assert result == pytest.approx(np.asarray(values), rel=1e-6), rule
-    assert len({joined(logits, combine=rule, loss="logits").tobytes() for rule in RULES}) == 3
+    assert len({joined(logits, combine=rule, form="logits").tobytes() for rule in RULES}) == 3
 
 
 def test_scores_are_averaged_as_they_are() -> None:
@@ -102,11 +102,11 @@ def test_scores_are_averaged_as_they_are() -> None:
         assert result.tolist() == [[2.5], [4.375]]
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "logits"])
+@pytest.mark.parametrize("form", ["log_probabilities", "logits"])
 @pytest.mark.parametrize("rule", RULES)
-def test_weights_count_and_a_weight_of_0_leaves_a_teacher_out(rule: Rule, loss: str) -> None:
+def test_weights_count_and_a_weight_of_0_leaves_a_teacher_out(rule: Rule, form: str) -> None:
     logits = np.random.default_rng(0).normal(0, 3, (3, 6, 4)).astype(np.float32)
-    settings: Any = {"combine": rule, "loss": loss, "temperature": 2.0}
+    settings: Any = {"combine": rule, "form": form, "temperature": 2.0}
     one = joined(logits, [1.0, 0.0, 0.0], **settings)
     assert np.array_equal(one, joined(logits[:1], **settings))
     assert np.array_equal(joined(logits, [0.4, 0.0, 0.6], **settings), joined(logits[[0, 2]], [0.4, 0.6], **settings))
@@ -116,13 +116,13 @@ def test_weights_count_and_a_weight_of_0_leaves_a_teacher_out(rule: Rule, loss: 
 
 
 @pytest.mark.parametrize("scored", [False, True])
-@pytest.mark.parametrize("loss", ["cross_entropy", "logits"])
+@pytest.mark.parametrize("form", ["log_probabilities", "logits"])
 @pytest.mark.parametrize("rule", RULES)
-def test_silent_teachers_leave_the_others_their_say(rule: Rule, loss: str, scored: bool) -> None:
+def test_silent_teachers_leave_the_others_their_say(rule: Rule, form: str, scored: bool) -> None:
     logits = np.random.default_rng(1).normal(0, 3, (3, 4, 1 if scored else 3)).astype(np.float32)
     logits[0, 1] = np.nan
     logits[:, 2] = np.nan
-    settings: Any = {"combine": rule, "loss": loss, "scored": scored}
+    settings: Any = {"combine": rule, "form": form, "scored": scored}
     result = joined(logits, [0.5, 0.3, 0.2], **settings)
     full = joined(logits[:, [0, 3]], [0.5, 0.3, 0.2], **settings)
     assert np.array_equal(result[[0, 3]], full)
@@ -145,7 +145,7 @@ def test_logits_of_any_size_give_numbers(logits: NDArray[np.float32], rule: Rule
     assert np.isfinite(target).all()
     assert ((target >= FLOOR) & (target <= 0)).all()
     assert np.exp(target.astype(np.float64)).sum(axis=1) == pytest.approx(1.0, rel=1e-5)
-    assert np.isfinite(joined(logits, weights, combine=rule, loss="logits")).all()
+    assert np.isfinite(joined(logits, weights, combine=rule, form="logits")).all()
 
 
 def test_rounding_lifts_no_probability_above_1() -> None:

@@ -46,7 +46,7 @@ GOLD = ["right" if len(two) % 2 else "wrong" for _, two in PAIRS]
 
 def joined(logits: Any, groups: NDArray[np.int64] | None = None, **rule: Any) -> NDArray[np.float32]:
     logits = np.asarray(logits, np.float32)
-    known: dict[str, Any] = {"combine": "mean_probabilities", "loss": "cross_entropy", "temperature": 1.0}
+    known: dict[str, Any] = {"combine": "mean_probabilities", "form": "log_probabilities", "temperature": 1.0}
     weights = np.arange(1, len(logits) + 1) / np.arange(1, len(logits) + 1).sum()
     return join(logits, False, weights=weights, groups=groups, **{**known, **rule})
 
@@ -55,23 +55,23 @@ def joined(logits: Any, groups: NDArray[np.int64] | None = None, **rule: Any) ->
     st.lists(st.integers(1, 5), min_size=1, max_size=6),
     st.integers(1, 3),
     st.sampled_from(RULES),
-    st.sampled_from(["cross_entropy", "logits"]),
+    st.sampled_from(["log_probabilities", "logits"]),
     st.sampled_from([0.5, 1.0, 3.0]),
     st.integers(0, 2**30),
 )
 def test_the_candidates_of_a_query_are_joined_as_the_classes_of_a_row_are(
-    sizes: list[int], teachers: int, combine: Rule, loss: str, temperature: float, seed: int
+    sizes: list[int], teachers: int, combine: Rule, form: str, temperature: float, seed: int
 ) -> None:
     random = np.random.default_rng(seed)
     groups = random.permutation(np.repeat(np.arange(len(sizes)), sizes))
     logits = random.normal(0, 3, (teachers, len(groups), 1)).astype(np.float32)
-    rule = {"combine": combine, "loss": loss, "temperature": temperature}
+    rule = {"combine": combine, "form": form, "temperature": temperature}
     found = joined(logits, groups, **rule)
     assert found.shape == (len(groups), 1)
     for query in range(len(sizes)):
         here = groups == query
         np.testing.assert_allclose(found[here, 0], joined(logits[:, None, here, 0], **rule)[0], rtol=1e-5, atol=1e-6)
-        if loss == "cross_entropy":
+        if form == "log_probabilities":
             assert np.exp(found[here]).sum() == pytest.approx(1, abs=1e-5)
 
 
@@ -79,7 +79,7 @@ def test_a_query_joined_by_hand() -> None:
     # At temperature 2 odds of 16 to 1 become 4 to 1; (4/5 + 1/2) / 2 = 0.65.
     logits = np.log([[[16.0], [3.0], [1.0]], [[5.0], [3.0], [5.0]]])
     groups = np.array([4, 0, 4])
-    found = join(logits, False, combine="mean_probabilities", weights=np.array([0.5, 0.5]), loss="cross_entropy",
+    found = join(logits, False, combine="mean_probabilities", weights=np.array([0.5, 0.5]), form="log_probabilities",
                  temperature=2.0, groups=groups)  # fmt: skip
     assert np.exp(found[:, 0]) == pytest.approx([0.65, 1.0, 0.35], rel=1e-5)
     assert logits[0, 0, 0] == np.log(16.0), "what teachers said stays as it is"

@@ -10,7 +10,7 @@ from torch import Tensor
 from understill.data.batch import Batch
 from understill.data.packed import Packed
 from understill.losses.mixing import TaskTerms, task_rows, taught_rows, weights_at
-from understill.losses.objective import Loss, Objective
+from understill.losses.objective import PARTS, Loss, Objective
 from understill.losses.term import TaskRows, Term
 from understill.plugins import LOSSES
 from understill.recipe.schema import Distil
@@ -25,6 +25,7 @@ class ComposedObjective(Objective):
 
     def __init__(self, tasks: Sequence[Task], regression: str, distil: Distil | None = None) -> None:
         super().__init__(tasks, regression, distil)
+        self.parts = tuple(dict.fromkeys((*PARTS, *(part for each in self.terms for part in each.soft))))
         names = dict.fromkeys(name for each in self.terms for name in each.names if not LOSSES.is_own(name))
         self.plain = f"the loss {' and '.join(names)} is a plug-in's" if names else "its losses are not fused"
 
@@ -57,7 +58,7 @@ class ComposedObjective(Objective):
         flags = {part: taught_rows(term, rows) for part, term in terms.soft.items()}
         taught = flags.get("soft", torch.zeros(len(rows), dtype=torch.bool, device=logits.device))
         rows = _with_gold(terms.hard, rows, taught)
-        flags = {"hard": terms.hard.known(rows), "soft": taught, **flags}
+        flags = {part: torch.zeros_like(taught) for part in self.parts[1:]} | flags | {"hard": terms.hard.known(rows)}
         values = {part: torch.zeros(len(rows), device=logits.device) for part in self.parts[1:]}
         for part, term in {"hard": terms.hard, **terms.soft}.items():
             values[part] = _of_some(term, outputs, rows, flags[part])
@@ -89,4 +90,5 @@ def _with_gold(term: Term, rows: TaskRows, taught: Tensor) -> TaskRows:
 def _add(terms: TaskTerms, values: dict[str, Tensor], flags: dict[str, Tensor], progress: float) -> Tensor:
     """Add a task's parts up by their weights at this point of the run, [n]."""
     hard, soft = weights_at(terms.settings, progress)
-    return values["hard"] * torch.where(flags["soft"], hard, 1.0) + values["soft"] * soft
+    against = values["soft"] + sum(weight * values[name] for name, weight in terms.settings.more.items())
+    return values["hard"] * torch.where(flags["soft"], hard, 1.0) + against * soft

@@ -12,10 +12,11 @@ from torch.nn import functional
 
 from understill.data.batch import Batch
 from understill.data.packed import Packed
-from understill.losses.mixing import TaskTerms, ends
+from understill.losses.mixing import TaskTerms, ends, takes_tensors
 from understill.losses.objective import Loss, Objective
 from understill.losses.queries import BatchQueries
 from understill.models.heads import link
+from understill.plugins import ANNEALING
 from understill.recipe.schema import Distil
 from understill.tasks import Task
 
@@ -32,7 +33,8 @@ FUSED = {
 
 def can_fuse(terms: TaskTerms) -> bool:
     """Tell whether a task's terms have a fused form."""
-    return terms.names in FUSED and (terms.names[0] == "cross_entropy" or terms.task.outputs == 1)
+    paired = terms.names in FUSED if terms.soft else terms.names[0] in {hard for hard, _ in FUSED}
+    return paired and (terms.names[0] == "cross_entropy" or terms.task.outputs == 1)
 
 
 class _Heard(NamedTuple):
@@ -66,7 +68,7 @@ class FusedObjective(Objective):
     span: Tensor
     heat: Tensor  # [tasks] the temperature
     matched: Tensor  # [tasks] whether logits are matched, rather than distributions
-    shape: Tensor  # [3, tasks] 1 for the task's shape of annealing
+    shape: Tensor  # [shapes, tasks] 1 for the task's shape of annealing
     base: Tensor  # [2, tasks] the weights of hard and soft at the start
     rise: Tensor  # [2, tasks] how much they change by the end
 
@@ -76,8 +78,11 @@ class FusedObjective(Objective):
         widths = [task.outputs for task in tasks]
         ranges = [task.range if task.range and regression != "raw" else (0.0, 1.0) for task in tasks]
         settings = [each.settings for each in self.terms]
-        hard, soft = zip(*(each.names for each in self.terms), strict=True)
+        hard = [each.names[0] for each in self.terms]
         shapes = [each.anneal.shape if each.anneal else "linear" for each in settings]
+        self.bends = dict.fromkeys(shape for shape in shapes if shape not in _SHAPES)  # those of plug-ins
+        slow = [shape for shape in self.bends if not takes_tensors(shape)]
+        self.plain = f"the annealing shape {' and '.join(slow)} does not take tensors" if slow else ""
         base, rise = zip(*(ends(each) for each in settings), strict=True)
         tables = {
             "owner": torch.tensor([index for index, width in enumerate(widths) for _ in range(width)]),
@@ -88,8 +93,8 @@ class FusedObjective(Objective):
             "low": torch.tensor([low for low, _ in ranges]),
             "span": torch.tensor([high - low for low, high in ranges]),
             "heat": torch.tensor([each.temperature for each in settings]),
-            "matched": torch.tensor([name == "logits" for name in soft]),
-            "shape": torch.tensor([[float(shape == each) for each in shapes] for shape in _SHAPES]),
+            "matched": torch.tensor([each.names[1:] == ("logits",) for each in self.terms]),
+            "shape": torch.tensor([[float(shape == each) for each in shapes] for shape in (*_SHAPES, *self.bends)]),
             "base": torch.tensor(base).T.contiguous(),
             "rise": torch.tensor(rise).T.contiguous(),
         }
@@ -129,8 +134,11 @@ class FusedObjective(Objective):
     def weights(self, progress: float | Tensor) -> Tensor:
         """Return the weights of the hard and the soft part of each task, [2, tasks]."""
         cosine = torch.cos(progress * math.pi) if isinstance(progress, Tensor) else math.cos(progress * math.pi)
-        linear, bent, squared = self.shape.unbind()
-        return self.base + self.rise * (linear * progress + bent * (1 - cosine) / 2 + squared * progress * progress)
+        linear, bent, squared, *others = self.shape.unbind()
+        share = linear * progress + bent * (1 - cosine) / 2 + squared * progress * progress
+        for name, mask in zip(self.bends, others, strict=True):
+            share = share + mask * ANNEALING[name](progress)
+        return self.base + self.rise * share
 
     def _queries(self, batch: Batch | Packed) -> BatchQueries | None:
         """Find out which rows are candidates of the same query; None where no task is a ranking."""

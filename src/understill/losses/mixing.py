@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +15,9 @@ from understill.errors import UserError, listed
 from understill.losses import cross_entropy, listwise, logits, soft_cross_entropy, squared_error
 from understill.losses.queries import BatchQueries
 from understill.losses.term import TaskRows, Term
-from understill.plugins import LOSSES
+from understill.plugins import ANNEALING, LOSSES
 from understill.recipe.schema import Distil
+from understill.recipe.schema.distil import SOFT
 from understill.tasks import Task
 
 #: The modules whose terms are registered as they are imported.
@@ -28,30 +30,51 @@ class TaskTerms:
 
     task: Task
     settings: Distil
-    names: tuple[str, str]  # of the hard and the soft term
+    names: tuple[str, ...]  # of the hard term and, with teachers, the soft one and those added to it
     hard: Term
-    soft: Mapping[str, Term]  # by part; none without teachers
+    soft: Mapping[str, Term]  # by part: "soft", and further ones by their names; none without teachers
 
 
-def soft_name(task: Task, loss: str) -> str:
-    """Return the name of the term that a recipe's `distil.loss` means for a task."""
-    if loss in task.kind.soft:
-        return task.kind.soft[loss]
-    kinds = LOSSES[loss].kinds
-    if kinds and task.kind.name not in kinds:
+def soft_term(task: Task, loss: str) -> Term:
+    """Return the term that a recipe's `distil.loss` means for a task."""
+    term: Term = LOSSES[task.kind.soft.get(loss, loss)]()
+    if term.kinds and task.kind.name not in term.kinds:
         raise UserError(
-            f"the loss {loss} is for {listed(kinds, 'and')}, and task {task.name} is a {task.kind} task → name the "
-            f"tasks it is for: student.distil.tasks.NAME.loss: {loss}"
+            f"student.distil: the loss {loss} is for {listed(term.kinds, 'and')}, and task {task.name} is of the kind "
+            f"{task.kind} → name it for single tasks: student.distil.tasks.NAME"
         )
-    return loss
+    return term
 
 
 def terms_of(task: Task, distil: Distil | None) -> TaskTerms:
-    """Return the terms that a task is learnt by."""
-    settings = (distil or Distil()).of(task.name)
-    names = (task.kind.hard, soft_name(task, settings.loss))
-    hard, soft = (LOSSES[name]() for name in names)
-    return TaskTerms(task, settings, names, hard, {} if distil is None else {"soft": soft})
+    """Return the terms that a task is learnt by; without `distil`, from gold alone."""
+    settings, names = (distil or Distil()).of(task.name), [task.kind.hard]
+    soft: dict[str, Term] = {}
+    if distil is not None:
+        soft = {"soft": soft_term(task, settings.loss), **{name: soft_term(task, name) for name in settings.more}}
+        names += [task.kind.soft.get(settings.loss, settings.loss), *settings.more]
+    needs = [term.needs for term in soft.values() if "logits" in term.needs.columns]
+    if len({each.form for each in needs}) > 1:
+        raise UserError(
+            f"student.distil: the losses {listed([settings.loss, *settings.more], 'and')} of task {task.name} need "
+            "teachers' logits in different forms → leave one out"
+        )
+    return TaskTerms(task, settings, tuple(names), LOSSES[task.kind.hard](), soft)
+
+
+def plugin_facts(settings: Distil) -> list[dict[str, Any]]:
+    """Return what stands in fingerprints for the plug-ins of a task's distillation; nothing where there are none."""
+    shapes = [settings.anneal.shape] if settings.anneal else []
+    facts = [LOSSES.facts(name) for name in (settings.loss, *settings.more) if name not in SOFT]
+    return [each for each in (*facts, *map(ANNEALING.facts, shapes)) if each]
+
+
+def takes_tensors(shape: str) -> bool:
+    """Tell whether an annealing shape can be part of a recorded step: it never asks what a tensor holds."""
+    try:
+        return isinstance(ANNEALING[shape](torch.zeros((), device="meta")), Tensor)
+    except Exception:  # whatever it is that it does with a tensor
+        return False
 
 
 def task_rows(terms: TaskTerms, batch: Batch | Packed, where: Tensor, regression: str) -> TaskRows:

@@ -75,12 +75,13 @@ class Objective(nn.Module):
         """Say what is wrong with the rows of one task; nothing where all is well."""
         rows = task_rows(terms, batch, where, self.regression)
         taught = torch.zeros_like(where, dtype=torch.bool)
-        for term in terms.soft.values():
+        for part, term in terms.soft.items():
             for name in term.needs.columns:
                 if name in rows.columns and (fault := _holes(rows.columns[name], terms.task.outputs, name)):
                     return fault
-            taught = taught_rows(term, rows)
-            if taught.any() and (fault := term.check(rows.only(taught))):
+            spoken = taught_rows(term, rows)
+            taught = spoken if part == "soft" else taught
+            if spoken.any() and (fault := term.check(rows.only(spoken))):
                 return fault
         given = ~rows.gold.view(len(rows), -1).isnan().any(dim=1)
         if (~given & ~taught).any():

@@ -202,7 +202,7 @@ def ensemble_scores(plan: Plan, distillation: Distillation, watch: Watch = silen
                 scored=task.task.kind == "regression",
                 combine=distillation.rule.combine,
                 weights=faculty.weights,
-                loss="cross_entropy",
+                form="log_probabilities",
                 temperature=1.0,
                 groups=grouping(task.splits[split]),
             )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from understill.data.groups import grouping
 from understill.errors import UserError
 from understill.events import Watch, silent
+from understill.losses.mixing import soft_term
 from understill.pipeline.examining import examination, faculties, open_teacher, progress_of
 from understill.pipeline.locking import alone
 from understill.pipeline.plan import Distillation, Plan, TargetsPlan
@@ -63,7 +64,7 @@ def join_targets(
             scored=found.task.kind == "regression",
             combine=distillation.rule.combine,
             weights=faculty.weights,
-            loss=distil.loss,
+            form=soft_term(found.task, distil.loss).needs.form,
             temperature=distil.temperature,
             groups=groups,
         )

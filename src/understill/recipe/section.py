@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import (
@@ -20,6 +21,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from understill.errors import listed, nearest
+from understill.plugins import Registry
 from understill.recipe.mistakes import shown
 
 
@@ -65,6 +68,16 @@ def _types(annotation: Any) -> set[Any]:
 def faulty(*faults: tuple[str, str]) -> PydanticCustomError:
     """Report several faults of one section, each by its key and in words."""
     return PydanticCustomError("faulty", "{faults}", {"faults": faults})
+
+
+def one_of(value: Any, words: Sequence[str] | Registry[Any]) -> Any:
+    """Take a known name; say which there are where it is another value."""
+    if isinstance(value, str) and value in words:
+        return value
+    known = list(words)
+    wrong = "there is no value" if value is None else f"{shown(value)} is not allowed"
+    close = nearest(str(value), known)
+    raise ValueError(f"{wrong} → {close if close.startswith('did you mean') else f'write {listed(known)}'}")
 
 
 def as_list(value: Any) -> Any:

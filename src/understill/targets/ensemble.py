@@ -15,7 +15,7 @@ from understill.data.units import side_by_side
 from understill.errors import UserError, listed, nearest
 
 Rule = Literal["mean_probabilities", "geometric_mean", "mean_logits"]
-Loss = Literal["cross_entropy", "logits"]
+Form = Literal["log_probabilities", "logits"]
 Floats = NDArray[np.float64]
 
 #: No log-probability is lower than this. The probability is 0 in any format long before; -inf would make 0 · inf a NaN.
@@ -30,20 +30,20 @@ def join(
     *,
     combine: Rule,
     weights: Floats,
-    loss: Loss,
+    form: Form,
     temperature: float,
     groups: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float32]:
     """Return one target for each row, [rows, outputs], out of raw logits, [teachers, rows, outputs].
 
-    It holds log-probabilities for the loss "cross_entropy", with the temperature applied to each teacher before they
-    are averaged; logits, which know no temperature, for the loss "logits"; scores where the task is `scored`. A teacher
+    It holds log-probabilities, with the temperature applied to each teacher before they are averaged, or logits, which
+    know no temperature; scores where the task is `scored`. A teacher
     whose logits for a row are all NaN has no say there; a row on which nobody has a say stays NaN.
 
     A ranking has `groups`, [rows]: there the candidates of a query are joined as the outputs of a row are elsewhere,
     and a teacher that says nothing of one of them has no say in all.
     """
-    rule = partial(join, scored=scored, combine=combine, weights=weights, loss=loss, temperature=temperature)
+    rule = partial(join, scored=scored, combine=combine, weights=weights, form=form, temperature=temperature)
     if groups is not None:
         return _join_groups(logits, groups, rule)
     if logits.ndim != 3 or weights.shape != (len(logits),):
@@ -59,7 +59,7 @@ def join(
         total = share.sum(axis=0)
         known = total > 0
         share = (share[:, known] / total[known])[:, :, None]
-        joined[start : start + BLOCK][known] = _mean(values[:, known], share, scored, combine, loss, temperature)
+        joined[start : start + BLOCK][known] = _mean(values[:, known], share, scored, combine, form, temperature)
     return joined
 
 
@@ -78,17 +78,17 @@ def _join_groups(
     return joined
 
 
-def _mean(values: Floats, share: Floats, scored: bool, combine: Rule, loss: Loss, temperature: float) -> Floats:
+def _mean(values: Floats, share: Floats, scored: bool, combine: Rule, form: Form, temperature: float) -> Floats:
     joined: Floats
-    if scored or (loss == "logits" and (combine == "mean_logits" or len(values) == 1)):
+    if scored or (form == "logits" and (combine == "mean_logits" or len(values) == 1)):
         joined = (share * values).sum(axis=0)
         return joined
-    each = log_softmax(values if loss == "logits" else values / temperature, axis=2)
+    each = log_softmax(values if form == "logits" else values / temperature, axis=2)
     if combine == "mean_probabilities":
         joined = logsumexp(each, axis=0, b=np.broadcast_to(share, each.shape))
     else:
         joined = (share * each).sum(axis=0)
-        if loss == "cross_entropy":
+        if form == "log_probabilities":
             # A teacher's logits and log-probabilities differ by one number per row, and so do their means. The softmax
             # takes it out: the mean of logits and the geometric mean of probabilities are one distribution.
             joined = log_softmax(joined, axis=1)

@@ -10,6 +10,7 @@ from typing import Any
 from understill.data.load import LoadedTask
 from understill.disk import fingerprint
 from understill.errors import UserError
+from understill.losses.mixing import plugin_facts
 from understill.models.encoder import check_layers, check_lengths
 from understill.models.pooling import own_pooling
 from understill.pipeline.plan.parts import ChoicePlan, Distillation, Fold, ModelPlan, Role, Start, WordSource
@@ -192,9 +193,11 @@ def _task_facts(inputs: Inputs, key: str, settings: Settings, augmented: bool) -
 
 def _distillation_facts(distillation: Distillation) -> dict[str, Any]:
     taught = dict.fromkeys(targets.task for targets in distillation.targets)
+    plugins = {task: facts for task in taught if (facts := plugin_facts(distillation.distil.of(task)))}
     return {
         "distil": {task: distillation.distil.of(task).model_dump(mode="json") for task in taught},
         "rule": distillation.rule.model_dump(mode="json"),
         "targets": {f"{targets.task}/{targets.split}": targets.fingerprint for targets in distillation.targets},
         "unlabelled": dict(distillation.unlabelled),
+        **({"plugins": plugins} if plugins else {}),
     }

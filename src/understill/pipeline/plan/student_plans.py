@@ -7,6 +7,7 @@ from typing import Any
 
 from understill.disk import fingerprint
 from understill.errors import UserError
+from understill.losses.mixing import terms_of
 from understill.pipeline.plan.model_plans import Inputs, finetuned, plan_model, start_of
 from understill.pipeline.plan.parts import Distillation, ModelPlan, Role, TargetsPlan
 from understill.pipeline.plan.sizes import epoch_of, parts_of
@@ -74,6 +75,8 @@ def _distillation(
     if not any(teachers.of[key] for key in keys):
         return None
     recipe, wanted = inputs.recipe, inputs.recipe.student.unlabelled
+    for key in keys:  # a loss that does not go with a task's kind is refused before anything is trained
+        terms_of(inputs.loaded[key].task, recipe.student.distil)
     unlabelled = {}
     for key in keys:
         if "unlabelled" in inputs.loaded[key].splits and teachers.of[key] and wanted != 0:

@@ -1,6 +1,7 @@
 """The schema: the parts a recipe is made of, each with its defaults and what may stand there."""
 
-from understill.recipe.schema.distil import Anneal, Best, Distil, TargetsSpec, TaskDistil
+from understill.recipe.schema.annealing import Anneal
+from understill.recipe.schema.distil import Best, Distil, TargetsSpec, TaskDistil
 from understill.recipe.schema.models import Partial, Settings, SomeSection, over
 from understill.recipe.schema.network import NETWORKS, EncoderSpec, HeadSpec, HeadsSpec, SanSpec, WordsSpec
 from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment

@@ -5,54 +5,60 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from understill.errors import nearest
+from understill.plugins import LOSSES
 from understill.recipe.mistakes import shown
-from understill.recipe.section import Names, Positive, Section, Share, Weight, faulty
+from understill.recipe.schema.annealing import Anneal
+from understill.recipe.section import Names, Positive, Section, Weight, faulty, one_of
+
+#: What every kind of task has a term for.
+SOFT = ("cross_entropy", "logits")
 
 
-class Anneal(Section):
-    """Teacher annealing: λ, the weight of the gold label, over the run; the teacher has 1 − λ."""
+def _plugged(name: Any) -> bool:
+    return name in LOSSES and not LOSSES.is_own(name)
 
-    start: Share = 0.0
-    end: Share = 1.0
-    shape: Literal["linear", "cosine", "quadratic"] = "linear"
 
-    @classmethod
-    def short(cls, value: Any) -> Any:
-        """Take `linear` or another shape, or one λ for the whole run."""
-        if isinstance(value, str):
-            return {"shape": value}
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return {"start": value, "end": value}
-        if not isinstance(value, dict):
-            raise ValueError(f"{shown(value)} is not allowed → write linear, one λ such as 0.5, or none")
-        return value
+def _loss(value: Any) -> Any:
+    return value if value in SOFT else one_of(value, (*SOFT, *filter(_plugged, LOSSES)))
 
-    def at(self, progress: float) -> float:
-        """Return λ after this share of the run."""
-        bend = {"linear": progress, "cosine": (1 - math.cos(math.pi * progress)) / 2, "quadratic": progress**2}
-        return self.start + (self.end - self.start) * bend[self.shape]
+
+def _plug_ins(value: Any) -> Any:
+    """Take losses of plug-ins, each with its weight."""
+    known = list(filter(_plugged, LOSSES)) if value else []
+    unknown = [name for name in value if name not in known] if isinstance(value, dict) else []
+    if unknown:
+        words = nearest(str(unknown[0]), known) or "install the package that brings it"
+        raise faulty(*((str(name), f"there is no such loss of a plug-in → {words}") for name in unknown))
+    return value
+
+
+Loss = Annotated[str, BeforeValidator(_loss)]
+More = Annotated[dict[str, Weight], BeforeValidator(_plug_ins)]
 
 
 class TaskDistil(Section):
     """What one task's distillation does differently."""
 
-    loss: Literal["cross_entropy", "logits"] | None = None
+    loss: Loss | None = None
     temperature: Positive | None = None
     hard: Weight | None = None
     soft: Weight | None = None
     anneal: Anneal | None = None
+    more: More | None = None
 
 
 class Distil(Section):
     """How a student learns from gold labels and teachers: hard·λ and soft·(1 − λ), or hard and soft without λ."""
 
-    loss: Literal["cross_entropy", "logits"] = "cross_entropy"  # of the soft part
+    loss: Loss = "cross_entropy"  # of the soft part: one of SOFT, or what a plug-in is registered as
     temperature: Positive = 1.0
     hard: Weight = 1.0
     soft: Weight = 1.0
     anneal: Anneal | None = Anneal()  # teacher annealing needs no weights to be found
+    more: More = Field(default_factory=dict)  # losses added to the soft part, each with its weight
     tasks: dict[str, TaskDistil] = Field(default_factory=dict)
 
     @classmethod

@@ -18,12 +18,44 @@ import pytest
 import yaml
 from hypothesis import settings
 
+import plugins.letters
 from tiny import save_tiny
+from understill.plugins import NETWORKS, TAGGERS, TEACHERS, Registry
 from understill.recipe import Recipe, make_recipe
 
 # Machines are noisy: a slow example is no failure.
 settings.register_profile("understill", deadline=None)
 settings.load_profile("understill")
+
+
+@pytest.fixture(autouse=True)
+def _no_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test know a plug-in because another has imported it."""
+    for registry in (TEACHERS, NETWORKS, TAGGERS):
+        monkeypatch.setattr(registry, "_added", {})
+
+
+@pytest.fixture
+def letters() -> None:
+    """Make the tagger `letters` known."""
+    TAGGERS.register("letters")(plugins.letters.letters)
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that makes a package with an entry point known, as pip does, until the test is over."""
+    there = tmp_path / "site-packages"
+
+    def make(registry: Registry[Any], name: str, value: str, version: str = "1.0") -> None:
+        folder = there / f"{name}_plugin-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-plugin\nVersion: {version}\n")
+        (folder / "entry_points.txt").write_text(f"[{registry.group}]\n{name} = {value}\n")
+        monkeypatch.syspath_prepend(there)
+        monkeypatch.setattr(registry, "_points", None)
+        monkeypatch.setattr(registry, "_added", {})
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -114,13 +114,3 @@ def chosen(tokens: Tokens, rows: NDArray[Any]) -> Tokens:
         second=tokens.second[rows],
         gold=tokens.gold[rows],
     )
-
-
-def first_letters(texts: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Tag words by their first letters, as a tagger of somebody's own would by parts of speech."""
-    return [[word[0] for word in words] for words in texts]
-
-
-def too_few_tags(texts: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Forget the last word of each text."""
-    return [["X"] * (len(words) - 1) for words in texts]

@@ -25,7 +25,9 @@ from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.recipe import Recipe
 from understill.teachers.folds import fold_of
 
-RULES = {"times": 3, "tagger": "helpers:first_letters"}
+RULES = {"times": 3, "tagger": "letters"}
+
+pytestmark = pytest.mark.usefixtures("letters")
 
 
 @pytest.fixture

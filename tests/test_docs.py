@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -13,11 +13,13 @@ import pytest
 import typer.main
 import yaml
 
+from plugins import attentive, keywords, letters
 from understill import pipeline
 from understill.cli import app
 from understill.data.groups import count_queries
 from understill.data.load import load_tasks
 from understill.data.sketch import sketch_recipe
+from understill.plugins import NETWORKS, TAGGERS, TEACHERS
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.recipe.section import Every, Section
 
@@ -210,3 +212,26 @@ def test_the_recipe_page_names_every_key() -> None:
     assert len(keys) > 50 and {"checkpoint", "predictions", "folds"} <= keys
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]*`", page))))
     assert keys - words == set()
+
+
+# The page on plug-ins ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["keywords", "attentive", "letters"])
+def test_the_plug_ins_of_the_page_are_those_that_the_tests_run(name: str) -> None:
+    source = (ROOT / "tests" / "plugins" / f"{name}.py").read_text(encoding="utf-8")
+    assert source in [block.body for block in blocks(ROOT / "docs" / "plugins.md") if block.language == "python"]
+
+
+def test_the_recipes_on_plug_ins_can_be_planned(make_tiny: Callable[..., Recipe]) -> None:
+    TEACHERS.register("keywords")(keywords.Keywords)
+    NETWORKS.register("attentive")(attentive.Attentive)
+    TAGGERS.register("letters")(letters.letters)
+    page = [block for block in blocks(ROOT / "docs" / "plugins.md") if block.language == "yaml"]
+    parts = [yaml.safe_load(block.body) for block in page]
+    for part in parts:
+        make_tiny(**part)  # every key is known
+    students = [part for part in parts if "encoder" in part.get("student", {}) or "augment" in part.get("student", {})]
+    assert len(students) == 2
+    for part in students:
+        assert pipeline.make_plan(make_tiny(**part)).models

@@ -435,11 +435,11 @@ def test_the_command_teaches_a_student_over_korean_pieces(
 
 
 @pytest.fixture
-def soft(student: Callable[..., Recipe]) -> Callable[..., Recipe]:
+def soft(student: Callable[..., Recipe], letters: None) -> Callable[..., Recipe]:
     """A function that makes a recipe of a teacher, augmentation and a BiLSTM that knows few words."""
 
     def make(**changes: Any) -> Recipe:
-        augment = {"mask": 0.5, "times": 3, "tagger": "helpers:first_letters"}
+        augment = {"mask": 0.5, "times": 3, "tagger": "letters"}
         own = {"encoder": {"name": "bilstm", "words": {**WORDS, "vocabulary": 60}}, "augment": augment}
         return student(tasks=["mood", "follows"], student={**own, **changes})
 

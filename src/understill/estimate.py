@@ -162,7 +162,9 @@ def _words(plan: Plan, words: Words) -> PreTrainedConfig:
     train = sum(plan.loaded[task].splits["train"].rows for task in words.tasks)
     size, hidden, channels = spec.size or SIZE, spec.hidden, spec.channels
     most = min(spec.vocabulary, train * _NEW)
-    return WordsConfig(words.network, vocab_size=most, size=size, hidden=hidden, channels=channels)
+    return WordsConfig(
+        words.network, vocab_size=most, size=size, hidden=hidden, channels=channels, options=dict(spec.options)
+    )
 
 
 def _made(begin: Start) -> bool:

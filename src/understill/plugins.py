@@ -20,8 +20,9 @@ class Registry(Generic[T]):
     Entry points are imported when they are first asked for, so that a broken plug-in that no recipe names harms nobody.
     """
 
-    def __init__(self, what: str, group: str) -> None:
+    def __init__(self, what: str, group: str, own: tuple[str, ...] = ()) -> None:
         self.what, self.group = what, group  # "loss", "understill.losses"
+        self._names = dict.fromkeys(own)  # what understill brings, known before its modules are imported
         self._own: dict[str, T] = {}  # what understill brings
         self._added: dict[str, T] = {}  # by a decorator, or loaded from an entry point
         self._points: dict[str, EntryPoint] | None = None  # of installed packages, once they are asked for
@@ -31,6 +32,7 @@ class Registry(Generic[T]):
 
         def add(thing: T) -> T:
             self._own[name] = thing
+            self._names[name] = None
             return thing
 
         return add
@@ -39,7 +41,7 @@ class Registry(Generic[T]):
         """Register something from Python; a name that understill has is taken, one registered before is replaced."""
 
         def add(thing: T) -> T:
-            if name in self._own:
+            if name in self._names:
                 raise UserError(f'understill has a {self.what} "{name}" of its own → choose another name')
             self._added[name] = thing
             return thing
@@ -54,21 +56,21 @@ class Registry(Generic[T]):
         return self._added[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in self._added or name in self._entries()
+        return name in self._names or name in self._added or name in self._entries()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._own, *self._added, *self._entries())))
+        return iter(dict.fromkeys((*self._names, *self._added, *self._entries())))
 
     def is_own(self, name: str) -> bool:
         """Tell whether understill brings it."""
-        return name in self._own
+        return name in self._names
 
     def facts(self, name: str) -> dict[str, Any]:
         """Return what stands for a plug-in in fingerprints; nothing for what understill brings.
 
         A changed plug-in makes new artefacts: the version of its package counts, or the source file it was written in.
         """
-        if name in self._own:
+        if name in self._names:
             return {}
         if (point := self._entries().get(name)) and point.dist:
             return {"plugin": name, "package": point.dist.name, "version": point.dist.version}
@@ -99,3 +101,9 @@ LOSSES: Registry[Any] = Registry("loss", "understill.losses")
 #: Shapes of annealing: functions from the share of the run that is done, 0 to 1, to the share of the way that λ has
 #: gone, 0 to 1. One that takes tensors as well as numbers is trained with on the fast path.
 ANNEALING: Registry[Callable[[Any], Any]] = Registry("annealing shape", "understill.annealing")
+#: Types of teachers, which `teachers.N.type` may name: as in understill.teachers.
+TEACHERS: Registry[Any] = Registry("type of teacher", "understill.teachers", ("trained", "checkpoint", "predictions"))
+#: Networks over words, which `encoder.name` may name: classes, as in understill.models.textnet.
+NETWORKS: Registry[Any] = Registry("network", "understill.networks", ("bilstm", "static"))
+#: Taggers, which `student.augment.tagger` may name: functions, as in understill.data.tagging.
+TAGGERS: Registry[Any] = Registry("tagger", "understill.taggers", ("spacy", "textblob"))

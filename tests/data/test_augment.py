@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import MOOD, TOPIC, first_letters
+from helpers import MOOD, TOPIC
+from plugins.letters import letters
 from understill.data import augment
 from understill.data.augment import Rules, augmented, unigrams, write_augmented
 from understill.data.encode import MASK
 from understill.data.taskdata import TaskData, Writer, row_id
 from understill.tasks import Task
+
+pytestmark = pytest.mark.usefixtures("letters")
 
 
 def batch(texts: list[Any], task: Task = MOOD, tags: bool = False) -> Any:
@@ -29,7 +32,7 @@ def batch(texts: list[Any], task: Task = MOOD, tags: bool = False) -> Any:
     columns["label"] = [task.labels[number % len(task.labels)] for number in range(len(rows))]
     if tags:
         for at in range(len(task.text)):
-            columns[f"tags_text{at + 1}"] = first_letters([row[at].split() for row in rows])
+            columns[f"tags_text{at + 1}"] = letters([row[at].split() for row in rows])
     return pa.record_batch(columns)
 
 
@@ -210,7 +213,7 @@ def written(folder: Path, texts: list[Any], task: Task = MOOD) -> TaskData:
     return TaskData(task, "train", folder / "data.arrow", "print", len(texts))
 
 
-@pytest.mark.parametrize("tagger", [None, "helpers:first_letters"])
+@pytest.mark.parametrize("tagger", [None, "letters"])
 def test_blocks_and_workers_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tagger: str | None) -> None:
     data = written(tmp_path, [f"a{row} b{row % 7} c d e{row % 3}" for row in range(300)])
     rules = Rules(0.1, 0.2, 0.25, 4, 0)
@@ -228,7 +231,7 @@ def test_blocks_and_workers_change_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 def test_pairs_with_tags_are_swapped_within_their_tags(tmp_path: Path) -> None:
     data = written(tmp_path, [(f"a{row} b{row} a b", f"c{row} a c b") for row in range(50)], TOPIC)
-    write_augmented(data, tmp_path / "out", Rules(0.0, 0.5, 0.0, 6, 0), "helpers:first_letters", 1)
+    write_augmented(data, tmp_path / "out", Rules(0.0, 0.5, 0.0, 6, 0), "letters", 1)
     with pa.OSFile(str(tmp_path / "out")) as file:
         rows = pa.ipc.open_file(file).read_all().to_pylist()
     assert len(rows) > 250

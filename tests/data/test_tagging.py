@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from understill.data.tagging import _load, find_tagger, tag
+import plugins.letters
+from plugins.letters import letters
+from understill.data.tagging import find_tagger, tag
+from understill.disk import file_digest
 from understill.errors import UserError
+from understill.plugins import TAGGERS
 
 TEXTS = [["a", "gripping", "film", ",", "and", "it", "'s", "long"], ["[MASK]"], []]
 
@@ -28,72 +31,61 @@ def test_an_installed_tagger_knows_nouns_from_verbs(name: str) -> None:
     assert find_tagger("auto").name in ("spacy", "textblob")
 
 
-def test_a_function_of_ones_own_is_a_tagger() -> None:
-    tagger = find_tagger("helpers:first_letters")
-    assert len(tagger.version) == 64, "its file's digest: when the code changes, so may the tags"
+def test_a_registered_function_is_a_tagger_whose_source_counts() -> None:
+    TAGGERS.register("letters")(letters)
+    tagger = find_tagger("letters")
+    assert tagger.version == f"letters {file_digest(Path(plugins.letters.__file__))}", (
+        "when its code changes, so may tags"
+    )
     assert tag(tagger.name, [["ab", "cd"], ["e"]]) == [["a", "c"], ["e"]]
 
 
-@pytest.fixture
-def own_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """A function that writes the module `own_tags`."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def write(text: str) -> None:
-        (tmp_path / "own_tags.py").write_text(text, encoding="utf-8")
-        importlib.invalidate_caches()
-
-    yield write
-    sys.modules.pop("own_tags", None)
-    _load.cache_clear()
+def test_a_tagger_of_an_installed_package_goes_by_its_version(install: Callable[..., None]) -> None:
+    install(TAGGERS, "korean", "plugins.letters:letters", "0.3")
+    assert find_tagger("korean") == ("korean", "korean korean-plugin 0.3")
+    assert tag("korean", [["ab", "cd"]]) == [["a", "c"]]
 
 
-def test_a_tagger_that_miscounts_is_refused() -> None:
-    with pytest.raises(UserError, match=r"gives 1 tags of 1 texts for 2 words of 1 → it must give one for each word"):
-        tag("helpers:too_few_tags", [["a", "b"]])
+def test_a_tagger_that_cannot_be_loaded_is_told_with_its_reason(install: Callable[..., None]) -> None:
+    install(TAGGERS, "absent", "no_such_module:tag")
+    with pytest.raises(UserError, match=r'tagger: the tagger "absent" of package absent-plugin .*no_such_module'):
+        find_tagger("absent")
+    install(TAGGERS, "number", "plugins.letters:__name__")
+    with pytest.raises(UserError, match='the tagger "number" is no function'):
+        find_tagger("number")
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("tagging", "words"),
     [
-        ("return 1 / len(texts[9])", "own_tags:tag stops with IndexError: list index out of range ("),
-        ("return None", "stops with TypeError: 'NoneType' object is not iterable → mend it, or write tagger: none"),
-        ("return [[len(word) for word in words] for words in texts]", "gives 2 for a tag → tags are strings"),
-        ("return [[None] * len(words) for words in texts]", "gives None for a tag"),
+        (lambda texts: 1 / len(texts[9]), "own stops with IndexError: list index out of range ("),
+        (
+            lambda texts: None,
+            "stops with TypeError: 'NoneType' object is not iterable → mend it, or write tagger: none",
+        ),
+        (lambda texts: [[len(word) for word in words] for words in texts], "gives 2 for a tag → tags are strings"),
+        (lambda texts: [[None] * len(words) for words in texts], "gives None for a tag"),
+        (lambda texts: [["X"] for _ in texts], "gives 1 tags of 1 texts for 2 words of 1 → it must give one for each"),
     ],
-    ids=["raises", "nothing", "numbers", "nones"],
+    ids=["raises", "nothing", "numbers", "nones", "miscounts"],
 )
-def test_what_a_function_of_ones_own_does_wrong_is_said(own_tags: Callable[[str], None], body: str, words: str) -> None:
-    own_tags(f"def tag(texts):\n    {body}\n")
+def test_what_a_plugged_in_tagger_does_wrong_is_said(tagging: Any, words: str) -> None:
+    TAGGERS.register("own")(tagging)
     with pytest.raises(UserError) as error:
-        tag("own_tags:tag", [["ab"]])
+        tag("own", [["ab", "cd"]])
     assert words in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("def tag(:", "SyntaxError: invalid syntax"), ("1 / 0", "ZeroDivisionError: division by zero (")],
-)
-def test_a_module_that_cannot_be_imported_is_told_with_its_reason(
-    own_tags: Callable[[str], None], text: str, words: str
-) -> None:
-    own_tags(text)
-    with pytest.raises(UserError) as error:
-        find_tagger("own_tags:tag")
-    assert f"own_tags cannot be imported: {words}" in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("spaci", 'there is no tagger "spaci" → write auto, spacy, textblob, none or package.module:function'),
-        ("helpers:nothing", 'helpers has no function "nothing"'),
-        ("no_such_module:tag", "no_such_module cannot be imported"),
-        (":tag", "cannot be imported"),
-        ("sys:exit", "sys has no file of its own"),
+        ("spaci", 'there is no tagger "spaci" → write auto, spacy, textblob, letters or none'),
+        ("helpers:tag", '"helpers:tag" names code, which a recipe does not → register the function under a name'),
+        (":tag", "names code"),
     ],
 )
 def test_what_cannot_be_found_is_said(wanted: str, words: str) -> None:
+    TAGGERS.register("letters")(letters)
     with pytest.raises(UserError, match=r"student\.augment\.tagger") as error:
         find_tagger(wanted)
     assert words in str(error.value)

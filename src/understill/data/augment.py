@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from understill.data.check import id_maker
 from understill.data.encode import MASK
-from understill.data.tagging import tag
+from understill.data.tagging import Tagging, tag
 from understill.data.taskdata import TaskData, id_keys
+from understill.plugins import TAGGERS
 
 #: Goes up whenever the same rows would be made into others.
 VERSION = 1
@@ -228,12 +229,12 @@ def write_augmented(
     return rows
 
 
-def _tagged(rows: Any, names: Sequence[str], tagger: str) -> tuple[Any, Counter[tuple[str, str]]]:
+def _tagged(rows: Any, names: Sequence[str], tagger: str, tagging: Tagging) -> tuple[Any, Counter[tuple[str, str]]]:
     """Return rows with the tags of their words, and how often each word has each tag."""
     counts: Counter[tuple[str, str]] = Counter()
     for name in names:
         words = [text.split() for text in rows.column(name).to_pylist()]
-        tags = tag(tagger, words)
+        tags = tag(tagger, words, tagging)
         rows = rows.append_column(f"tags_{name}", pa.array(tags, pa.list_(pa.string())))
         for own, theirs in zip(tags, words, strict=True):
             counts.update(zip(own, theirs, strict=True))
@@ -246,7 +247,7 @@ def _all_tagged(
     """Yield what `_tagged` makes of each block, in their order; only some are on their way at a time."""
     with Parallel(n_jobs=workers) as pool:
         while some := list(islice(blocks, 4 * workers)):
-            yield from pool(delayed(_tagged)(block, names, tagger) for block in some)
+            yield from pool(delayed(_tagged)(block, names, tagger, TAGGERS[tagger]) for block in some)
 
 
 def _blocks(path: Path, times: int) -> Iterator[Any]:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understill import kernels
+from understill.models.textnet import TextNetwork
+from understill.plugins import NETWORKS
 
 #: Texts that are read at once where padding is left out: few enough for a CPU's cache, or for a GPU's memory.
 _ROWS = {"cpu": 512, "cuda": 1 << 17}
@@ -25,7 +27,8 @@ class Gates(NamedTuple):
     words: Tensor  # int64 [tokens], the words of all texts as rows of the table
 
 
-class BiLstm(nn.Module):
+@NETWORKS.own("bilstm")
+class BiLstm(TextNetwork):
     """Two LSTMs, whose states after the last real word stand side by side.
 
     The backward one reads a gather that turns round the real words alone. So no state has seen padding, nothing goes by

@@ -8,11 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from understill.models.textnet import TextNetwork
+from understill.plugins import NETWORKS
 
-class Mean(nn.Module):
+
+@NETWORKS.own("static")
+class Mean(TextNetwork):
     """The mean of the real words' vectors; it has no weights of its own."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, hidden: int = 0) -> None:
         super().__init__()
         self.width = size
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from transformers import PreTrainedConfig
 from understill.data.batch import Batch
 from understill.data.packed import Packed
 from understill.data.vectors import Vectors
-from understill.errors import UserError
-from understill.models.bilstm import BiLstm
+from understill.errors import UserError, nearest
+from understill.models import bilstm, static  # noqa: F401 (which register themselves)
 from understill.models.dropout import Dropout
 from understill.models.shape import WORDS, HeadShape
 from understill.models.siamese import PARTS, combined
-from understill.models.static import Mean
-from understill.recipe.schema import NETWORKS, SanSpec
+from understill.models.textnet import TextNetwork
+from understill.plugins import NETWORKS
+from understill.recipe.schema import EncoderSpec, SanSpec
 
 #: The vectors that words begin with, beside a network's config.
 VECTORS = "vectors.safetensors"
@@ -39,18 +41,19 @@ class WordsConfig(PreTrainedConfig):
 
     def __init__(
         self,
-        network: str = NETWORKS[0],
+        network: str = "bilstm",
         vocab_size: int = 1,
         size: int = 300,
         hidden: int = 150,
         dense: int = 200,
         channels: str = "trainable",
         dropout: float = 0.0,
+        options: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
         self.network = network
         self.vocab_size, self.size, self.hidden, self.dense = vocab_size, size, hidden, dense
-        self.channels, self.dropout = channels, dropout
+        self.channels, self.dropout, self.options = channels, dropout, dict(options or {})
         super().__init__(**others)
 
 
@@ -89,8 +92,7 @@ class WordNetwork(nn.Module):
     def __init__(self, config: WordsConfig) -> None:
         super().__init__()
         self.words = WordVectors(config)
-        kind = config.network
-        self.text = BiLstm(self.words.width, config.hidden) if kind == "bilstm" else Mean(self.words.width)
+        self.text: TextNetwork = NETWORKS[config.network](self.words.width, config.hidden, **config.options)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Return one vector per text, [n, width]."""
@@ -206,6 +208,15 @@ def _first(config: WordsConfig, ids: Tensor, vectors: Tensor) -> Tensor:
     """Return the first vectors of all words: unknown ones are random, as spread as the known."""
     reach = math.sqrt(3) * float(vectors.std())  # a uniform distribution has the deviation reach / √3
     return torch.empty(config.vocab_size, config.size).uniform_(-reach, reach).index_copy(0, ids, vectors)
+
+
+def check_network(spec: EncoderSpec) -> None:
+    """Refuse options that a network over words does not have."""
+    _, _, *known = inspect.signature(NETWORKS[spec.name]).parameters  # after the sizes, which all have
+    for key, _ in spec.words.options:
+        if key not in known:
+            fix = nearest(key, known) if known else "leave it out"
+            raise UserError(f"encoder.words.options.{key}: {spec.name} has no such option → {fix}")
 
 
 def refuse_san(sans: Sequence[SanSpec | None]) -> None:

@@ -17,6 +17,7 @@ from understill.models.encoder import load_tokenizer
 from understill.models.words import WordsConfig, refuse_san, save_vectors
 from understill.pipeline.plan import Fold, Plan, Words, WordSource, cache_folder
 from understill.pipeline.tokenising import chosen_rows
+from understill.plugins import NETWORKS
 from understill.recipe import Recipe
 from understill.recipe.schema import Settings
 
@@ -43,6 +44,7 @@ def plan_words(
         "stage": "words",
         "version": WORDS_VERSION,
         "network": network,
+        "plugin": NETWORKS.facts(network),
         "spec": spec.model_dump(mode="json", exclude={"vectors", "tokenizer"}),
         "source": dict(source.digests),
     }
@@ -66,6 +68,7 @@ def make_words(plan: Plan, words: Words) -> None:
         size = _save_vectors(part, words.source.vectors, vocabulary) or spec.size or SIZE
         sizes: dict[str, Any] = {"vocab_size": max(vocabulary.values()) + 1, "size": size}
         sizes |= {"hidden": spec.hidden, "dense": spec.dense, "channels": spec.channels}
+        sizes["options"] = dict(spec.options)
         tokenizer.save_pretrained(part)
         WordsConfig(words.network, **sizes).save_pretrained(part)
 

@@ -1,6 +1,7 @@
 """Teachers: whatever gives logits for rows, one file for each type, and the verdict on what it knows."""
 
-from understill.recipe.schema import TEACHERS, TeacherSpec
+from understill.plugins import TEACHERS
+from understill.recipe.schema import TeacherSpec
 from understill.teachers.checkpoints import CheckpointType
 from understill.teachers.predictions import PredictionsType
 from understill.teachers.protocol import Opening, PluginTeacher, Teacher, digest_teacher, open_teacher

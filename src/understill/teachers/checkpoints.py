@@ -26,8 +26,9 @@ from understill.errors import UserError
 from understill.models.encoder import identity, load_config, load_tokenizer, readable, resolve
 from understill.models.folder import load_model
 from understill.models.manifest import MANIFEST, find_model
+from understill.plugins import TEACHERS
 from understill.recipe import Recipe
-from understill.recipe.schema import TEACHERS, CheckpointSpec, HeadsSpec
+from understill.recipe.schema import CheckpointSpec, HeadsSpec
 from understill.tasks import Task
 from understill.teachers.protocol import Opening, Teacher
 from understill.teachers.trained import ModelTeacher, NetworkTeacher

@@ -18,8 +18,9 @@ from understill.data.read import BadFile, File, columns_of, find_files, read_row
 from understill.data.taskdata import TaskData, id_keys
 from understill.disk import file_digest, fingerprint
 from understill.errors import DataError, Problem, UserError, listed, nearest
+from understill.plugins import TEACHERS
 from understill.recipe import Recipe
-from understill.recipe.schema import TEACHERS, PredictionsSpec
+from understill.recipe.schema import PredictionsSpec
 from understill.tasks import Task
 from understill.tasks.cells import Fault, as_label, as_score, plain
 from understill.teachers.matching import bare, by_name

@@ -14,8 +14,9 @@ from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
 from understill.disk import fingerprint
 from understill.errors import UserError
+from understill.plugins import TEACHERS
 from understill.recipe import Recipe
-from understill.recipe.schema import TEACHERS, TeacherSpec
+from understill.recipe.schema import TeacherSpec
 from understill.train.device import pick_device
 
 Progress = Callable[[int], None]
@@ -112,7 +113,7 @@ def digest_teacher(spec: TeacherSpec, recipe: Recipe) -> str:
     if TEACHERS.is_own(spec.type):
         return own
     # A plug-in cannot forget its settings, nor the version it has.
-    return fingerprint({"options": spec.options(), "own": own, **TEACHERS.facts(spec.type)})
+    return fingerprint({"options": spec.options(), "own": own, "plugin": TEACHERS.facts(spec.type)})
 
 
 def open_teacher(spec: TeacherSpec, opening: Opening) -> Teacher:

@@ -16,8 +16,9 @@ from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError, listed
 from understill.evaluate.predict import Network, predict_all
 from understill.models.folder import ModelFolder, load_model
+from understill.plugins import TEACHERS
 from understill.recipe import Recipe
-from understill.recipe.schema import TEACHERS, TrainedSpec
+from understill.recipe.schema import TrainedSpec
 from understill.tasks import Task
 from understill.teachers.folds import FoldedTeacher
 from understill.teachers.matching import match_labels

@@ -16,8 +16,9 @@ from understill.models.pooling import own_pooling
 from understill.pipeline.plan.parts import ChoicePlan, Distillation, Fold, ModelPlan, Role, Start, WordSource
 from understill.pipeline.plan.sizes import max_length
 from understill.pipeline.wording import plan_words
+from understill.plugins import NETWORKS
 from understill.recipe import Recipe
-from understill.recipe.schema import NETWORKS, EncoderSpec, Settings, Training, WordsSpec
+from understill.recipe.schema import EncoderSpec, Settings, Training, WordsSpec
 from understill.train.device import pick_device, pick_precision
 
 #: Goes up whenever the same recipe would train to another result.

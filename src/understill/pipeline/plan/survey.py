@@ -17,13 +17,15 @@ from understill.errors import Collector, UserError
 from understill.events import Reading, Watch
 from understill.models.assets import ASSETS, locate_vectors
 from understill.models.encoder import check_layers, check_lengths, identity, resolve
+from understill.models.words import check_network
 from understill.pipeline.augmenting import augment_tasks, tagger_of
 from understill.pipeline.plan.model_plans import Inputs, own_names
 from understill.pipeline.plan.parts import WordSource
 from understill.pipeline.plan.sizes import cache_folder
 from understill.pipeline.reading import as_trained
+from understill.plugins import NETWORKS
 from understill.recipe import Recipe
-from understill.recipe.schema import NETWORKS, EncoderSpec, Settings, WordsSpec
+from understill.recipe.schema import EncoderSpec, Settings, WordsSpec
 from understill.teachers import digest_teacher
 from understill.train.device import pick_device, pick_precision
 
@@ -83,6 +85,7 @@ def locate_all(recipe: Recipe, once: Once, found: Collector) -> Located:
                 encoders[spec] = once(_find_encoder, recipe, spec, key=(spec, lengths))
         elif spec.own:
             with found:
+                check_network(spec)
                 words[spec.words] = once(_find_words, recipe, spec.words, key=spec.words)
     for teacher in recipe.teachers:
         if not teacher.trained:

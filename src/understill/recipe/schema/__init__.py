@@ -3,15 +3,13 @@
 from understill.recipe.schema.annealing import Anneal
 from understill.recipe.schema.distil import Best, Distil, TargetsSpec, TaskDistil
 from understill.recipe.schema.models import Partial, Settings, SomeSection, over
-from understill.recipe.schema.network import NETWORKS, EncoderSpec, HeadSpec, HeadsSpec, SanSpec, WordsSpec
+from understill.recipe.schema.network import EncoderSpec, HeadSpec, HeadsSpec, SanSpec, WordsSpec
 from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment
-from understill.recipe.schema.teachers import TEACHERS, CheckpointSpec, PredictionsSpec, TeacherSpec, TrainedSpec
+from understill.recipe.schema.teachers import CheckpointSpec, PredictionsSpec, TeacherSpec, TrainedSpec
 from understill.recipe.schema.texts import DataSpec, DemoData, HubSpec, TaskSpec
 from understill.recipe.schema.training import Evaluation, Machine, Output, Sampling, Training
 
 __all__ = [
-    "NETWORKS",
-    "TEACHERS",
     "Anneal",
     "AugmentSpec",
     "Best",

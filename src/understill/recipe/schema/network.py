@@ -5,24 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
-from understill.errors import UserError
+from understill.errors import UserError, listed
+from understill.plugins import NETWORKS
 from understill.recipe.mistakes import shown
 from understill.recipe.section import Fraction, Positive, Section, faulty
 from understill.tasks import Task
 
 
-class WordsSpec(Section):
-    """The networks over words, `bilstm` and `static`: their sizes, their words and the vectors of these."""
+def _as_options(value: Any) -> Any:
+    if isinstance(value, dict):
+        value = tuple(value.items())
+    plain = isinstance(value, tuple) and all(isinstance(given, (bool, int, float, str)) for _, given in value)
+    if not plain:
+        raise ValueError(f"{shown(value)} is not allowed → write names and plain values, as in {{kernel: 3}}")
+    return value
 
-    hidden: Annotated[int, Field(ge=1)] = 150  # of each direction of the BiLSTM
+
+# Pairs, since specs are compared and hashed.
+Options = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(_as_options), PlainSerializer(dict)]
+
+
+class WordsSpec(Section):
+    """The networks over words, `bilstm`, `static` and plug-ins: their sizes, words and the vectors of these."""
+
+    hidden: Annotated[int, Field(ge=1)] = 150  # of each direction of the BiLSTM, and what plug-ins make of it
     dense: Annotated[int, Field(ge=1)] = 200  # of the ReLU layer in each task's head
     size: Annotated[int, Field(ge=1)] | None = None  # of a word's vector; that of the file, or 300
     vectors: Annotated[str, Field(min_length=1)] | None = None  # a file or a package; random where there is none
     channels: Literal["trainable", "static", "both"] = "trainable"
     vocabulary: Annotated[int, Field(ge=1)] = 50_000  # the most frequent words of the training text are kept
     tokenizer: Annotated[str, Field(min_length=1)] = "words"  # or an encoder, whose pieces of words are taken
+    options: Options = ()  # settings that a plug-in's network has besides
 
     @field_validator("vectors", mode="before")
     @classmethod
@@ -42,12 +57,8 @@ class WordsSpec(Section):
         return self
 
 
-#: The networks of our own, which are not pretrained.
-NETWORKS = ("bilstm", "static")
-
-
 class EncoderSpec(Section):
-    """The encoder: a pretrained one by short name, folder or hub id, or a network of our own, and how it is read."""
+    """The encoder: a pretrained one by short name, folder or hub id, or a network over words, and how it is read."""
 
     name: str = "minilm"
     pooling: Literal["auto", "default", "mean", "normalised"] = "auto"  # auto: as its files say
@@ -55,7 +66,7 @@ class EncoderSpec(Section):
     dropout: Fraction | None = None  # inside the encoder; its own setting when not given
     layers: Annotated[int, Field(ge=1)] | None = None  # keep only so many of its layers
     pick: Literal["first", "spaced"] = "spaced"  # which ones: from the bottom, or evenly spaced with both ends
-    words: WordsSpec = WordsSpec()  # of the networks of our own
+    words: WordsSpec = WordsSpec()  # of the networks over words
 
     @classmethod
     def short(cls, value: Any) -> Any:
@@ -66,7 +77,7 @@ class EncoderSpec(Section):
 
     @property
     def own(self) -> bool:
-        """Whether it is a network of our own."""
+        """Whether it is a network over words, which begins at random."""
         return self.name in NETWORKS
 
     def located(self, move: Callable[[str], str]) -> EncoderSpec:
@@ -87,7 +98,7 @@ class EncoderSpec(Section):
         """Yield what is set here and would do nothing in an encoder of this name."""
         if name not in NETWORKS:
             if self.words != WordsSpec():
-                yield "words", f"{name} has words of its own → leave it out, or name {' or '.join(NETWORKS)}"
+                yield "words", f"{name} has words of its own → leave it out, or name {listed(list(NETWORKS))}"
             return
         for key in ("layers", "pick", "pooling"):
             if getattr(self, key) != type(self).model_fields[key].default:

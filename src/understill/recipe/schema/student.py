@@ -25,7 +25,7 @@ class AugmentSpec(Section):
     pos: Share = 0.1  # of words; never a masked one
     ngram: Share = 0.25  # of texts: only one n-gram is kept
     times: Annotated[int, Field(ge=1)] = 20  # for each row; what comes out twice is dropped
-    tagger: str = "auto"  # spacy, textblob, package.module:function, or none
+    tagger: str = "auto"  # spacy, textblob, that of a plug-in, or none
     seed: Seed | Literal["student"] = 0  # of its own: one set serves all seeds of the student
     baseline: bool = False  # the baseline is trained on it too
     tasks: dict[str, TaskAugment] = Field(default_factory=dict)

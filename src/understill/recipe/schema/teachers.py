@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from understill.errors import UserError, nearest
-from understill.plugins import Registry
+from understill.plugins import TEACHERS
 from understill.recipe.mistakes import shown
 from understill.recipe.schema.models import Partial
 from understill.recipe.section import Names, Section, Seed, faulty
@@ -23,9 +23,6 @@ from understill.recipe.sweep import several_seeds
 
 Move = Callable[[str], str]
 AnySection = type[Section]  # since a teacher has a key of this name
-
-#: Every type of teacher; each has its section as `Spec`.
-TEACHERS: Registry[Any] = Registry("teacher", "understill.teachers")
 
 
 class TeacherSpec(Section):
@@ -106,12 +103,12 @@ def _moved(value: Any, move: Move) -> Any:
 
 def _registered(kind: Any) -> AnySection:
     """Return the section of a type by its name."""
+    if not isinstance(kind, str):
+        raise faulty(("type", f"{shown(kind)} is no type of teacher → {nearest('', TEACHERS)}"))
     if kind in BUILT_IN:
         return BUILT_IN[kind]
-    if not isinstance(kind, str):
-        raise faulty(("type", f"{shown(kind)} is no type of teacher → {nearest('', [*BUILT_IN, *TEACHERS])}"))
     if kind not in TEACHERS:
-        raise faulty(("type", f'there is no type of teacher "{kind}" → {nearest(kind, [*BUILT_IN, *TEACHERS])}'))
+        raise faulty(("type", f'there is no type of teacher "{kind}" → {nearest(kind, TEACHERS)}'))
     try:
         spec = getattr(TEACHERS[kind], "Spec", None)
     except UserError as error:

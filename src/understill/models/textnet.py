@@ -1,0 +1,39 @@
+"""What a network over words is: the vectors of a text's words in, one vector for the text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+#: Texts that are padded and read at once where they lie in a line.
+_ROWS = 1024
+
+
+class TextNetwork(nn.Module):
+    """A network over words to derive from: built of the size of a word's vector and of `hidden`, then its options.
+
+    It sets `width`, the size of a text's vector, and has `forward`.
+    """
+
+    width: int
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Return one vector per text, [n, width], of its words' vectors [n, L, size]; 0 for a text without words.
+
+        No vector may hang on what stands behind the real words of a text.
+        """
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def read(self, channels: Sequence[nn.Embedding], ids: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
+        """Return one vector per text, [n, width], of texts that lie within a line of ids; the same, padded here."""
+        texts = []
+        for first in range(0, len(starts), _ROWS):
+            here, long = starts[first : first + _ROWS], lengths[first : first + _ROWS]
+            cells = torch.arange(max(1, int(long.max())), device=ids.device)
+            places = (here.unsqueeze(1) + cells).clamp(max=max(0, len(ids) - 1))
+            words = torch.cat([channel(ids[places].long()) for channel in channels], dim=2)
+            texts.append(self(words, long))
+        return torch.cat(texts) if texts else channels[0].weight.new_zeros(0, self.width)

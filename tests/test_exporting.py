@@ -324,14 +324,12 @@ def test_the_card_names_teachers_and_what_was_read_without_labels(make_tiny: Cal
         student={"unlabelled": 0.25},
     )
     chosen = [DEMO[name] for name in ("mood", "queue")]
-    said = exporting._method(recipe, "student", chosen)
+    said = exporting._method(recipe, "student", chosen, True)
     assert "distilled from 2 teachers: large (mpnet, trained by the recipe, one model for all its tasks); llm (" in said
     assert "llm.jsonl" in said and "ours" not in said
-    read = exporting._unlabelled(recipe, "student", chosen)
+    read = exporting._unlabelled(recipe, chosen)
     assert "25% of such a task's rows" in read and "mood (texts of the demo), queue (logs.jsonl)" in read
-    for name in ("baseline", "multi"):
-        assert "distilled" not in exporting._method(recipe, name, chosen)
-        assert not exporting._unlabelled(recipe, name, chosen)
+    assert "distilled" not in exporting._method(recipe, "baseline", chosen, False)
 
 
 # Places ---------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -201,8 +202,8 @@ def test_a_model_loads_from_its_folder_or_from_a_run_folder_with_one_model(model
     (tmp_path / "models" / "two").symlink_to(model_folder)
     with pytest.raises(UserError, match=r"holds several models; give one of them: .*one, .*two$"):
         load(tmp_path)
-    for main in ("multi", "student"):  # what a run is made for, whatever else it holds
-        (tmp_path / "models" / main).symlink_to(model_folder)
+    for main, role in {"one": "model", "two": "student"}.items():  # what a run is made for, whatever else it holds
+        (tmp_path / "run.json").write_text(json.dumps({"roles": {"one": "teacher", "two": "baseline", main: role}}))
         assert find_model(tmp_path) == tmp_path / "models" / main
 
 

@@ -233,7 +233,7 @@ def test_a_plan_says_what_would_run_and_how_long(shown: io.StringIO, tmp_path: P
     fresh, done = model("multi", "fresh"), model("old", "old")
     done.folder.mkdir()
     (done.folder / "done.json").write_text("{}", encoding="utf-8")
-    plan = Plan(recipe, data, (fresh, done), (), lambda: plan)
+    plan = Plan(recipe, data, (fresh, done), ())
     study = Study(recipe, ((recipe.cells[0], plan),))
     terminal.show_plan(study, {"multi": Estimate(1234, 32.0, 125.0)})
     assert rows(shown)[1:] == [

@@ -33,6 +33,7 @@ class ModelFolder:
     tokenizer: PreTrainedTokenizerFast
     max_lengths: Mapping[str, int]  # by task
     scores: Mapping[str, Any]
+    taught: bool  # whether it, or the model that it began as, learnt from teachers
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -47,10 +48,11 @@ def save_model(
     max_lengths: Mapping[str, int],
     recipe: str,
     scores: Mapping[str, Any],
+    taught: bool = False,
 ) -> None:
     """Write a model folder; it appears under its name only when it is whole."""
     with replacing(folder) as part:
-        _write(part, model, tokenizer, max_lengths, recipe, scores)
+        _write(part, model, tokenizer, max_lengths, recipe, scores, taught)
 
 
 def _write(
@@ -60,6 +62,7 @@ def _write(
     max_lengths: Mapping[str, int],
     recipe: str,
     scores: Mapping[str, Any],
+    taught: bool,
 ) -> None:
     model.encoder.config.save_pretrained(building)
     tokenizer.save_pretrained(building)
@@ -73,6 +76,7 @@ def _write(
         "pooling": model.encoder.pooling,
         "heads": model.spec.model_dump(mode="json"),
         "max_lengths": dict(max_lengths),
+        "taught": taught,
     }
     (building / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (building / "recipe.yaml").write_text(recipe, encoding="utf-8")
@@ -101,4 +105,5 @@ def load_model(folder: Path) -> ModelFolder:
     except RuntimeError as error:
         raise UserError(f"{folder}: the weights do not fit {MANIFEST} and config.json") from error
     scores = read_facts(folder / SCORES) if (folder / SCORES).exists() else {}
-    return ModelFolder(folder, model.eval(), load_tokenizer(str(folder), str(folder)), manifest.max_lengths, scores)
+    tokenizer = load_tokenizer(str(folder), str(folder))
+    return ModelFolder(folder, model.eval(), tokenizer, manifest.max_lengths, scores, manifest.taught)

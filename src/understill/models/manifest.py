@@ -10,6 +10,7 @@ from typing import Any
 
 from understill.disk import refuse_damage
 from understill.errors import UserError
+from understill.models.roles import MAIN, roles_in
 from understill.recipe.schema import HeadsSpec
 from understill.runtime.onnx import is_export
 from understill.tasks import Task
@@ -26,6 +27,7 @@ class Manifest:
     pooling: str
     heads: HeadsSpec
     max_lengths: Mapping[str, int]  # by task
+    taught: bool  # whether it, or the model that it began as, learnt from teachers
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -37,6 +39,7 @@ def read_manifest(folder: Path) -> Manifest:
             str(values["pooling"]),
             HeadsSpec.model_validate(values["heads"]),
             {task.name: int(values["max_lengths"][task.name]) for task in tasks},
+            bool(values["taught"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _broken(folder, error) from error
@@ -57,10 +60,11 @@ def find_model(path: Path) -> Path:
         _values(path)
         return path
     names = sorted(entry.name for entry in models.iterdir())
-    # A student is what a run is made for, and without teachers the model of all tasks; others taught or followed it.
-    for main in ("student", "multi", *names[:1] * (len(names) == 1)):
-        if main in names:
-            return models / main
+    # A student is what a run is made for, and without teachers its models; others taught or followed it.
+    roles = roles_in(path)
+    main = [name for name in names if roles.get(name) in MAIN] or names
+    if len(main) == 1:
+        return models / main[0]
     if not names:
         raise UserError(f"{path} holds no model yet; run its recipe to the end")
     raise UserError(f"{path} holds several models; give one of them: {', '.join(str(models / name) for name in names)}")

@@ -270,7 +270,7 @@ class Shipment:
             max_lengths=folder.max_lengths,
             rows={each.task.name: {split: data.rows for split, data in each.splits.items()} for each in self.loaded},
             network=_network(folder),
-            method=_method(self.recipe, self.name, tasks),
+            method=_method(self.recipe, self.name, tasks, folder.taught),
             scores=[found for each in sets if (found := _dev_score(each, said[each.place]))],
             parity=parity,
             bytes=sum(path.stat().st_size for path in place.rglob("*") if path.is_file()),
@@ -281,7 +281,7 @@ class Shipment:
             overlap={
                 f"{each.task.name}/{split}": count for each in self.loaded for split, count in each.overlap.items()
             },
-            unlabelled=_unlabelled(self.recipe, self.name, tasks),
+            unlabelled=_unlabelled(self.recipe, tasks) if folder.taught else "",
             rounded=rounded,
             program=lines_of(tasks[0]) if self.to == "huggingface" and self._pooled else (),
             score_link=huggingface.score_link(folder, tasks[0]) if self.to == "huggingface" else "",
@@ -328,20 +328,15 @@ def _network(folder: ModelFolder) -> str:
     return f"A {encoder.config.model_type} encoder of {layers} layer{'s' if layers != 1 else ''}, {encoder.width} wide"
 
 
-def _method(recipe: Recipe, name: str, tasks: Sequence[Task]) -> str:
+def _method(recipe: Recipe, name: str, tasks: Sequence[Task], distilled: bool) -> str:
     """Say how a model was made."""
-    teachers = _teachers(recipe, tasks) if _taught(name) else []
+    teachers = _teachers(recipe, tasks) if distilled else []
     who = f"{len(teachers)} teachers" if len(teachers) != 1 else "a teacher"
     taught = f", distilled from {who}: {'; '.join(teachers)}" if teachers else ""
     return (
         f'The model "{name}" of the understill recipe "{recipe.name}"{taught}. The recipe, with every setting, is '
         "recipe.yaml beside this file; `understill run recipe.yaml` makes it again."
     )
-
-
-def _taught(name: str) -> bool:
-    """Tell by its name whether a model is a student, or was one before it was fine-tuned."""
-    return name.startswith(("student", "finetuned-"))
 
 
 def _teachers(recipe: Recipe, tasks: Sequence[Task]) -> list[str]:
@@ -356,11 +351,11 @@ def _teachers(recipe: Recipe, tasks: Sequence[Task]) -> list[str]:
     return found
 
 
-def _unlabelled(recipe: Recipe, name: str, tasks: Sequence[Task]) -> str:
+def _unlabelled(recipe: Recipe, tasks: Sequence[Task]) -> str:
     """Say what a student has read without labels."""
     share = recipe.student.unlabelled
     found = []
-    for task in tasks if _taught(name) and share != 0 else ():
+    for task in tasks if share != 0 else ():
         spec = recipe.tasks.get(task.name)
         if spec is None or not any(each.teaches_task(task.name) for each in recipe.teachers):
             continue

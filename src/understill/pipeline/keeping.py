@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from understill.errors import UserError
+from understill.models.roles import RECORD
 from understill.pipeline.locking import nobody_at_work
-from understill.pipeline.outcome import RECORD, own_cells
+from understill.pipeline.outcome import own_cells
 from understill.tasks.metric import is_error
 
 #: What the folders are called that may be removed; whatever else lies there is not ours.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from understill.errors import UserError
+from understill.models.roles import RECORD
 
 if TYPE_CHECKING:  # which would import torch
     from understill.events import Scores
@@ -17,8 +18,6 @@ if TYPE_CHECKING:  # which would import torch
     from understill.recipe import Cell
     from understill.tasks import Task
 
-#: The file of a run folder that says what the run was and what came of it.
-RECORD = "run.json"
 #: The column of a linear head on the frozen encoder, and all columns that models are to beat.
 PROBE = "linear probe"
 FLOORS = ("majority", PROBE)

@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from understill.disk import write_bytes, write_json
 from understill.events import Scores, Watch, silent
+from understill.models.roles import RECORD
 from understill.pipeline.choosing import choose
 from understill.pipeline.concluding import conclude
 from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
 from understill.pipeline.floor import floor_scores, plan_floor
 from understill.pipeline.locking import at_work
-from understill.pipeline.outcome import RECORD, Run
+from understill.pipeline.outcome import Run
 from understill.pipeline.pinning import write_pinned
 from understill.pipeline.plan import Plan, Study, Wanted
 from understill.pipeline.plan.planner import make_study, pick_wanted
@@ -89,7 +90,8 @@ def _begin(study: Study) -> dict[str, Any]:
     folder = study.recipe.output.path / study.recipe.name
     (folder / "models").mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "recipe.yaml", study.recipe.to_yaml().encode())
-    record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": _uses(study)}
+    roles = {model.name: model.role for model in study.plan.models}
+    record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": _uses(study), "roles": roles}
     if not _finished(folder / RECORD, record["uses"]):
         write_json(folder / RECORD, record)
     return record
@@ -131,7 +133,13 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
     write_pinned(folder, study.plan.recipe, runs[0].models)
     facts = [_facts(each, folder) for each in runs]
     cells = [
-        {"variant": each.cell.variant, "levels": dict(each.cell.levels), "seed": each.cell.seed, **found}
+        {
+            "name": each.cell.name,
+            "variant": each.cell.variant,
+            "levels": dict(each.cell.levels),
+            "seed": each.cell.seed,
+            **found,
+        }
         for each, found in zip(runs, facts, strict=True)
         if each.cell
     ]

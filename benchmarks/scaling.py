@@ -106,7 +106,7 @@ def measure(point: dict[str, Any], folder: Path) -> dict[str, Any]:
     said = [
         join(
             np.stack([predict_all(teacher, own, [task], 64)[task.name].logits for teacher in teachers]),
-            task.kind == "regression",
+            task.kind.name == "regression",
             combine="mean_probabilities",
             weights=np.full(len(teachers), 1 / len(teachers)),
             form="log_probabilities",

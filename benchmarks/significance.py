@@ -17,7 +17,7 @@ from understill.tasks import GLUE, METRICS, Task
 
 def made_up(task: Task, rows: int, models: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Make gold and the answers of models that are right most of the time."""
-    if task.kind == "regression":
+    if task.kind.name == "regression":
         gold = np.round(rng.uniform(0, 5, rows), 1)
         return gold, gold + rng.normal(size=(models, rows))
     gold = rng.integers(0, len(task.labels), rows).astype(float)

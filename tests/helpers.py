@@ -27,7 +27,9 @@ ANSWER = Task("answer", "ranking", ("question", "answer"), "label", ("wrong", "r
 def some_gold(task: Task, rows: int, random: np.random.Generator) -> np.ndarray[Any, Any]:
     """Return gold that fits a task."""
     low, high = task.range or (0.0, 1.0)
-    scores = random.uniform(low, high, rows) if task.kind == "regression" else random.integers(0, task.outputs, rows)
+    scores = (
+        random.uniform(low, high, rows) if task.kind.name == "regression" else random.integers(0, task.outputs, rows)
+    )
     return scores.astype(np.float32)
 
 

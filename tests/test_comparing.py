@@ -32,7 +32,7 @@ TEXT = np.where(np.arange(ROWS) < 40, np.arange(ROWS) // 2, np.arange(ROWS))
 
 def gold_of(task: Task) -> Array:
     random = np.random.default_rng(len(task.name))
-    if task.kind == "regression":
+    if task.kind.name == "regression":
         return random.uniform(0, 5, ROWS)[TEXT]
     gold = random.integers(0, 2, ROWS).astype(float)[TEXT]
     gold[1:40:4] = 1 - gold[:40:4]
@@ -43,7 +43,7 @@ def answers(task: Task, skill: float, seed: int) -> Array:
     """Return answers that are right so often, or so far off; the same text gets the same."""
     random, gold = np.random.default_rng(seed), gold_of(task)
     _, first, place = np.unique(TEXT, return_index=True, return_inverse=True)
-    if task.kind == "regression":
+    if task.kind.name == "regression":
         said = gold + skill * random.normal(size=ROWS)
     else:
         said = np.where(random.random(ROWS) < skill, gold, 1 - gold)

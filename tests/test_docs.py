@@ -182,7 +182,7 @@ def test_the_pages_ranking_loads_as_it_is_written(tmp_path: Path, monkeypatch: p
     for name in ("faq.csv", "faq_dev.csv"):
         Path(name).write_text(table.body, encoding="utf-8")
     loaded = load_tasks(make_recipe(yaml.safe_load(recipe.body)), tmp_path / "cache")["answer"]
-    assert (loaded.task.kind, loaded.task.labels) == ("ranking", ("no", "yes"))
+    assert (loaded.task.kind.name, loaded.task.labels) == ("ranking", ("no", "yes"))
     assert count_queries(loaded.splits["train"]) == (2, 2)
 
 

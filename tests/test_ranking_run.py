@@ -53,7 +53,7 @@ def test_a_run_with_a_ranking_gives_a_student_that_scores_the_same_when_loaded(
     assert run.teachers["answer/dev"] == pytest.approx(scores["teacher-answer"]["answer/dev"], abs=0.05)
     student = run.models[-1]
     again, tasks = pipeline.evaluate(student.folder, recipe)
-    assert again == student.scores and tasks["answer"].kind == "ranking"
+    assert again == student.scores and tasks["answer"].kind.name == "ranking"
 
     kept = pq.read_table(student.folder.parent / "predictions" / "answer.dev.parquet")
     data = pipeline.make_plan(recipe).loaded["answer"].splits["dev"]

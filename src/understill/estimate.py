@@ -78,13 +78,13 @@ def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dic
         # Folds, seeds and fine-tuned students take as long as each other; one of them is looked at.
         alone, fold = model.distillation is None, bool(model.fold)
         rows = tuple(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
-        kind = (model.settings.model_dump_json(), model.tasks, alone, fold, model.augmented, rows)
-        if kind not in seconds:
+        alike = (model.settings.model_dump_json(), model.tasks, alone, fold, model.augmented, rows)
+        if alike not in seconds:
             choice, times_as_long = foreseen(plan, model) if model.settings.training.lr == "auto" else (None, 1.0)
             chosen = replace(model, settings=choice.settings) if choice else model
             one = _timed(plan, chosen) if timed else _rough(plan, chosen)
-            seconds[kind] = replace(one, seconds=one.seconds * times_as_long)
-        times[title] = replace(seconds[kind], odds=model.odds)
+            seconds[alike] = replace(one, seconds=one.seconds * times_as_long)
+        times[title] = replace(seconds[alike], odds=model.odds)
     return times
 
 

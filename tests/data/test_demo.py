@@ -44,7 +44,7 @@ def lists(name: str, split: str, rows: int, seed: int = 0) -> dict[str, list[Any
 
 
 def test_the_tasks_cover_every_kind() -> None:
-    kinds = {(task.kind, task.pair, len(task.labels)) for task in demo.TASKS.values()}
+    kinds = {(task.kind.name, task.pair, len(task.labels)) for task in demo.TASKS.values()}
     assert kinds == {
         ("classification", False, 2),
         ("classification", False, 12),
@@ -66,8 +66,8 @@ def test_columns_are_the_texts_and_the_label(name: str) -> None:
     train, pool = rows_of(name, "train", 10), rows_of(name, "unlabelled", 10)
     assert train.column_names == [*task.columns, "label"]
     assert pool.column_names == [*task.columns]
-    assert ("group" in pool.column_names) == (task.kind == "ranking")
-    assert train.schema.field("label").type == (pa.float64() if task.kind == "regression" else pa.string())
+    assert ("group" in pool.column_names) == (task.kind.name == "ranking")
+    assert train.schema.field("label").type == (pa.float64() if task.kind.name == "regression" else pa.string())
 
 
 @pytest.mark.parametrize("name", NAMES)

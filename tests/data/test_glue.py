@@ -268,7 +268,7 @@ def ranked(folder: Path, cache: Path, name: str, **changes: Any) -> LoadedTask:
 def test_qnli_can_be_a_ranking_of_sentences_by_question(tmp_path: Path) -> None:
     folder = lay_out(tmp_path / "glue", QUESTIONS)
     loaded = ranked(folder, tmp_path / "cache", "qnli")
-    assert (loaded.task.kind, loaded.task.labels) == ("ranking", ("not_entailment", "entailment"))
+    assert (loaded.task.kind.name, loaded.task.labels) == ("ranking", ("not_entailment", "entailment"))
     assert (loaded.task.metrics, loaded.task.group) == (("precision_at_1", "mrr", "accuracy"), None)
     assert content(loaded, "train") == [
         ("Who won?", "Bo won.", "Who won?", "entailment"),

@@ -263,7 +263,7 @@ def test_the_interval_of_one_score_is_about_that_of_a_share() -> None:
 def test_glue_names_no_metric_that_can_not_be_resampled() -> None:
     rng = np.random.default_rng(0)
     for entry in GLUE.values():
-        make = numbers if entry.task.kind == "regression" else classes
+        make = numbers if entry.task.kind.name == "regression" else classes
         for metric in entry.task.metrics:
             _, *data = make(rng, rows=60)
             assert paired_bootstrap(entry.task, *data, metric=metric, resamples=50).p is not None

@@ -121,7 +121,7 @@ def test_kept_predictions_give_the_scores_again_and_are_those_of_the_saved_model
         assert Task.from_dict(json.loads(kept.schema.metadata[b"task"])) == task
         texts = data["text1"].to_pylist()
         again = model.predict(texts, data["text2"].to_pylist() if task.pair else None, [task.name])[task.name]
-        if task.kind == "classification":
+        if task.kind.name == "classification":
             assert kept["prediction"].to_pylist() == [answer.label for answer in again]
             gold, guess = (
                 [task.labels.index(name) for name in kept[column].to_pylist()] for column in ("gold", "prediction")

@@ -54,7 +54,7 @@ def speak(raw: Tensor, task: list[int], distil: Distil, width: int = 3) -> Tenso
     for row, each in enumerate(task):
         spec, own = MIXED[each], distil.of(MIXED[each].name)
         mine = raw[row, : spec.outputs].double()
-        if spec.kind == "classification" and own.loss == "cross_entropy":
+        if spec.kind.name == "classification" and own.loss == "cross_entropy":
             mine = (mine / own.temperature).log_softmax(0)
         said[row, : spec.outputs] = mine.float()
     return said

@@ -27,7 +27,7 @@ def by_hand(logits: Tensor, task: int, gold: float, regression: str) -> Tensor:
     """One row's loss, written out in float64."""
     spec = MIXED[task]
     own = logits[FIRST[task] : FIRST[task] + spec.outputs].double()
-    if spec.kind == "classification":
+    if spec.kind.name == "classification":
         return torch.log(torch.exp(own - own.max()).sum()) + own.max() - own[int(gold)]
     low, high = spec.range if spec.range and regression != "raw" else (0.0, 1.0)
     output = 1 / (1 + torch.exp(-own[0])) if regression == "sigmoid" else own[0]
@@ -200,7 +200,7 @@ def soft_by_hand(logits: Tensor, task: int, said: list[float], own: Distil, regr
     """One row's soft loss, written out in float64."""
     spec = MIXED[task]
     student = logits[FIRST[task] : FIRST[task] + spec.outputs].double()
-    if spec.kind == "regression":
+    if spec.kind.name == "regression":
         return by_hand(logits, task, said[0], regression)
     if own.loss == "logits":
         return sum(((student[i] - said[i]) ** 2 for i in range(spec.outputs)), torch.zeros(()).double())
@@ -223,7 +223,7 @@ def taught_by_hand(logits: Tensor, batch: Batch, distil: Distil, regression: str
             total = total + weight * by_hand(logits[row], task, gold, regression)
             continue
         if math.isnan(gold):
-            gold = said[0] if spec.kind == "regression" else float(said.index(max(said)))
+            gold = said[0] if spec.kind.name == "regression" else float(said.index(max(said)))
         mix = own.anneal.at(progress) if own.anneal else None
         hard = own.hard * (1.0 if mix is None else mix) * by_hand(logits[row], task, gold, regression)
         soft = own.soft * (1.0 if mix is None else 1 - mix) * soft_by_hand(logits[row], task, said, own, regression)
@@ -425,7 +425,7 @@ def test_annealing_learns_from_one_target_between_label_and_teacher(
         spec = MIXED[each]
         own = leaf[row, FIRST[each] : FIRST[each] + spec.outputs]
         said, weight = teacher[row, : spec.outputs].double(), float(batch.weight[row])
-        if spec.kind == "classification":
+        if spec.kind.name == "classification":
             label = functional.one_hot(batch.gold[row].long(), spec.outputs).double()
             total = total - weight * ((mix * label + (1 - mix) * said.exp()) * own.log_softmax(0)).sum()
         else:

@@ -138,7 +138,7 @@ def test_the_teacher_answers_beside_the_model_and_differences_are_named(
             for task in TASKS:
                 if (
                     task.name in one
-                    and task.kind == "classification"
+                    and task.kind.name == "classification"
                     and one[task.name]["label"] != other[task.name]["label"]
                 ):
                     want.append(task.name)

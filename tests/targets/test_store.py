@@ -40,7 +40,7 @@ Floats = NDArray[np.float32]
 
 def stand(folder: Path, texts: Sequence[str], task: Task = TOPIC) -> TaskData:
     """Write a task's rows to an Arrow file, as the reader leaves them."""
-    label = pa.float64() if task.kind == "regression" else pa.string()
+    label = pa.float64() if task.kind.name == "regression" else pa.string()
     ids = pa.array([row_id(task.name, [text]) for text in texts], pa.string())
     table = pa.table({"id": ids, "text1": pa.array(texts, pa.string()), "label": pa.nulls(len(texts), label)})
     path = folder / f"{len(list(folder.iterdir()))}.arrow"

@@ -28,7 +28,7 @@ def stand(tmp_path: Path) -> Stand:
         writer = Writer(path, task)
         for place, (text, label) in enumerate(zip(texts, gold or [None] * len(texts), strict=True)):
             columns = list(text) if task.pair else [text]
-            group = [groups[place] if groups else columns[0]] if task.kind == "ranking" else []
+            group = [groups[place] if groups else columns[0]] if task.kind.name == "ranking" else []
             writer.add(row_id(task.name, columns), [*columns, *group], label)
         writer.close()
         return TaskData(task, split, path, name, len(texts))

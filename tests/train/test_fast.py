@@ -46,7 +46,7 @@ Replayed = dict[tuple[Any, ...], int]  # by size: tokens, longest row, and what 
 def told(task: Task, rows: int) -> np.ndarray:
     """Return what a teacher says of each row: log-probabilities, or scores; of every fourth row nothing."""
     logits = torch.from_numpy(np.random.default_rng(rows).normal(size=(rows, task.outputs))).float()
-    values = logits.log_softmax(1) if task.kind == "classification" else 3 + logits
+    values = logits.log_softmax(1) if task.kind.name == "classification" else 3 + logits
     values[::4] = torch.nan
     return values.numpy()
 

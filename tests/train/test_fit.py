@@ -443,7 +443,7 @@ def taught_batches(*, silent: str = "", gold: float | None = None) -> Batches:
         task, (tokens,) = TASKS[stream.task], stream.sources
         random = np.random.default_rng(stream.task)
         raw = random.normal(size=(len(tokens), task.outputs))
-        said = 3 + raw if task.kind == "regression" else raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
+        said = 3 + raw if task.kind.name == "regression" else raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
         said[:: 1 if task.name == silent else 5] = np.nan
         if gold is not None:
             tokens.gold[~np.isnan(said[:, 0])] = gold

@@ -36,7 +36,7 @@ class Batch:
     lengths: Tensor  # int64 [n]
     second: Tensor  # int64 [n], first token of the second text; the length where there is none
     task: Tensor  # int64 [n], index of the row's task, or EVERY
-    gold: Tensor  # float32 [n], class index or score; NaN where there is none
+    gold: Tensor  # float32 [n], class index or score, or [n, numbers] where a kind has several; NaN where there is none
     weight: Tensor  # float32 [n], weight of the row's loss
     row: Tensor  # int64 [n], row number within the task's data
     teacher: (
@@ -133,7 +133,10 @@ def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -
     count = len(rows.row)
     ids = np.full((count, rows.length), pad, np.int64)
     lengths, second = np.empty(count, np.int64), np.empty(count, np.int64)
-    gold = np.empty(count, np.float32)
+    several = max(
+        (each.gold.shape[1] for stream in streams for each in stream.sources if each.gold.ndim == 2), default=0
+    )
+    gold = np.full((count, several), np.nan, np.float32) if several else np.empty(count, np.float32)
     width = max((stream.teacher.shape[1] for stream in streams if stream.teacher is not None), default=0)
     teacher = np.full((count, width), np.nan, np.float32)
     origins = rows.stream.astype(np.int64) * 2 + rows.source
@@ -147,7 +150,12 @@ def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -
         full = cells < length[:, None]
         block = ids[here]
         block[full] = source.ids[(start[:, None] + cells)[full]]
-        ids[here], lengths[here], second[here], gold[here] = block, length, source.second[row], source.gold[row]
+        ids[here], lengths[here], second[here] = block, length, source.second[row]
+        if several:
+            own = source.gold[row].reshape(len(row), -1)
+            gold[here, : own.shape[1]] = own
+        else:
+            gold[here] = source.gold[row]
         if stream.teacher is not None:
             teacher[here, : stream.teacher.shape[1]] = stream.teacher[row]
     tasks = np.array([stream.task for stream in streams], np.int64)
@@ -236,15 +244,15 @@ class Batches:
         self.pad = everything[0].pad if pad is None else pad
         self.window = window * batch  # in units
         self.sizes = sizes_up_to(max(source.max_length for source in everything)) if sizes is None else tuple(sizes)
-        self._kinds = [_units_of(stream) for stream in streams]
-        self._own = np.array([len(kind) for kind in self._kinds])
+        self._parts = [_units_of(stream) for stream in streams]
+        self._own = np.array([len(part) for part in self._parts])
         self._units = np.array([len(stream.sources) for stream in streams]) * self._own
         # The units of all streams, in one order of their texts or in both, are numbered through; `_starts` says where
         # those of each begin.
         self._starts = np.concatenate([[0], np.cumsum(self._units)])
         measured = [
-            kind.measure(source.lengths)
-            for kind, stream in zip(self._kinds, streams, strict=True)
+            part.measure(source.lengths)
+            for part, stream in zip(self._parts, streams, strict=True)
             for source in stream.sources
         ]
         self._measures = Measures(*(np.concatenate(column) for column in zip(*measured, strict=True)))
@@ -278,7 +286,7 @@ class Batches:
         count, found = np.ones_like(own), []
         for number in np.unique(stream):
             here = np.flatnonzero(stream == number)
-            drawn, count[here] = self._kinds[number].draw(own[here], partial(self._raw, _CHOICE, step, number))
+            drawn, count[here] = self._parts[number].draw(own[here], partial(self._raw, _CHOICE, step, number))
             found.append((here, drawn))
         group, start = np.repeat(np.arange(len(units)), count), np.cumsum(count) - count
         row = np.empty(len(group), np.int64)

@@ -87,6 +87,12 @@ def gold_of(block: pa.RecordBatch, task: Task) -> NDArray[np.float32]:
     return np.asarray(label.cast(pa.float32()).fill_null(float("nan")).to_numpy(zero_copy_only=False), np.float32)
 
 
+def has_gold(gold: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Tell of each row whether it has gold, all numbers of it."""
+    known: NDArray[np.bool_] = ~np.isnan(gold).reshape(len(gold), -1).any(axis=1)
+    return known
+
+
 def all_gold(data: TaskData) -> NDArray[np.float64]:
     """Return the gold of every row of a split, as class numbers or scores; NaN where there is none."""
     return np.concatenate([gold_of(batch, data.task) for batch in data.batches()]).astype(np.float64)

@@ -66,16 +66,16 @@ def data_file(path: Path, encoding: str | None = None, separator: str | None = N
     codec = CODECS.get(suffixes[-1]) if suffixes else None
     if codec:
         suffixes.pop()
-    kind = FORMATS.get(suffixes[-1]) if suffixes else None
-    if kind is None and suffixes[-1:] == [".xls"]:
+    form = FORMATS.get(suffixes[-1]) if suffixes else None
+    if form is None and suffixes[-1:] == [".xls"]:
         raise BadFile(str(path), "the old format of Excel is not read", "save the file as .xlsx or as CSV UTF-8")
-    if kind is None:
+    if form is None:
         fix = "use .parquet, .xlsx, .csv, .tsv or .jsonl, the last three plain or with .gz or .zst"
         raise BadFile(str(path), "the name does not say what the file holds", fix)
-    if kind not in TEXT and codec:
-        name = "Parquet" if kind == "parquet" else "Excel"
+    if form not in TEXT and codec:
+        name = "Parquet" if form == "parquet" else "Excel"
         raise BadFile(str(path), f"{name} compresses inside; the file must not be compressed again", "unpack it")
-    return File(path, kind, codec, encoding, separator)
+    return File(path, form, codec, encoding, separator)
 
 
 def find_files(

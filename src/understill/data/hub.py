@@ -43,7 +43,7 @@ class Dataset:
 
     def _explained(self, error: Exception, split: str) -> BadFile:
         text = " ".join(str(error).split())
-        kinds = {kind.__name__ for kind in type(error).__mro__}
+        kinds = {each.__name__ for each in type(error).__mro__}
         place = f"hub dataset {self.name}"
         if "Unknown split" in text:
             return BadFile(place, f'there is no split "{split}"; {text[text.find("Should be") :]}')

@@ -115,7 +115,7 @@ class Resident(Tables):
                 base += len(tokens.ids)
         joined = {name: np.concatenate([part[name] for part in parts]) for name in DTYPES}
         super().__init__(
-            {name: torch.from_numpy(joined[name].astype(kind)).to(device) for name, kind in DTYPES.items()}, pad
+            {name: torch.from_numpy(joined[name].astype(dtype)).to(device) for name, dtype in DTYPES.items()}, pad
         )
 
     def load(self, batches: Batches, step: int) -> Stretch:
@@ -133,8 +133,8 @@ class Streamed(Tables):
         rows = self.steps * batches.batch
         room_for = {"ids": rows * max(batches.sizes), "teacher": rows * _width(batches.streams)}
         columns = {
-            name: torch.zeros(room_for.get(name, rows), dtype=getattr(torch, kind), device=device)
-            for name, kind in DTYPES.items()
+            name: torch.zeros(room_for.get(name, rows), dtype=getattr(torch, dtype), device=device)
+            for name, dtype in DTYPES.items()
         }
         columns["teacher"] = columns["teacher"].view(rows, -1)
         super().__init__(columns, batches.pad)
@@ -164,7 +164,7 @@ class Streamed(Tables):
         chosen = [batches.rows(number) for number in range(step, self._end(batches, step))]
         stream, source, row = (np.concatenate([getattr(each, name) for each in chosen]) for name in Rows._fields[:3])
         count = len(row)
-        found = {name: np.empty(count, kind) for name, kind in DTYPES.items() if name not in ("ids", "teacher")}
+        found = {name: np.empty(count, dtype) for name, dtype in DTYPES.items() if name not in ("ids", "teacher")}
         found["teacher"] = np.empty((count, _width(batches.streams)), np.float32)
         groups, pieces = stream * 2 + source, {}
         for group in np.unique(groups):

@@ -43,7 +43,7 @@ class Tokens:
     ids: NDArray[Any]  # flat, special tokens included; uint16 where the vocabulary fits, else int32
     offsets: NDArray[np.int64]  # [rows + 1]
     second: NDArray[np.uint16]  # [rows], first token of the second text; the row's length where there is none
-    gold: NDArray[np.float32]  # [rows], class index or raw score; NaN where there is none
+    gold: NDArray[np.float32]  # [rows], class index or raw score, or [rows, numbers]; NaN where there is none
     max_length: int = 0  # no row is longer than this; 0 when not known
     pad: int = 0  # the tokeniser's id for padding
 
@@ -189,7 +189,7 @@ def _write(
     finally:
         for column in columns.values():
             column.file.close()
-    about = {"task": data.task.name, "split": data.split, "rows": columns["gold"].count, "dtypes": dtypes}
+    about = {"task": data.task.name, "split": data.split, "rows": columns["second"].count, "dtypes": dtypes}
     write_json(part / FACTS, about)
 
 
@@ -223,6 +223,8 @@ def _open(artifact: Artifact) -> Tokens | None:
         arrays = {name: _map(artifact.folder / f"{name}.bin", dtype) for name, dtype in about["dtypes"].items()}
     except OSError:  # another process has just taken it away
         return None
+    if len(arrays["gold"]) > len(arrays["second"]):  # several numbers a row
+        arrays["gold"] = arrays["gold"].reshape(len(arrays["second"]), -1)
     facts = artifact.facts
     return Tokens(artifact.folder, artifact.fingerprint, **arrays, max_length=facts["max_length"], pad=facts["pad"])
 

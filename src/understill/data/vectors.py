@@ -22,6 +22,8 @@ from understill.errors import UserError
 
 Floats = NDArray[np.float32]
 
+#: Types of arrays that can be vectors.
+NUMBERS = np.typecodes["AllInteger"] + np.typecodes["Float"]
 #: The first bytes of a fastText model, which is no table of vectors.
 _FASTTEXT = (793712314).to_bytes(4, "little")
 #: Bytes read at once, and the longest line or word that is believed.
@@ -202,7 +204,7 @@ def _matrix(path: Path) -> tuple[int, _Rows]:
         words = names.cast(pa.string()).fill_null("").to_pylist()
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: a folder of word vectors has one .npy and one .parquet file: {error}") from None
-    if values.ndim != 2 or not values.size or values.dtype.kind not in "fiu" or len(words) != len(values):
+    if values.ndim != 2 or not values.size or values.dtype.char not in NUMBERS or len(words) != len(values):
         raise UserError(f"{path}: {len(words)} words do not fit vectors of shape {values.shape}, {values.dtype}")
     size = int(values.shape[1])
     rows = (_Row(word, number, values[number]) for number, word in enumerate(words))
@@ -221,7 +223,13 @@ def _pieces(path: Path) -> _Pieces | None:
         raise UserError(f"{path}: vectors of pieces cannot be read: {reason}") from None
     values = tensors.get("embeddings")
     rows = tokenizer.get_vocab_size()
-    if len(tensors) != 1 or values is None or values.ndim != 2 or len(values) < rows or values.dtype.kind != "f":
+    if (
+        len(tensors) != 1
+        or values is None
+        or values.ndim != 2
+        or len(values) < rows
+        or not np.issubdtype(values.dtype, np.floating)
+    ):
         held = ", ".join(f"{name} {list(each.shape)}" for name, each in sorted(tensors.items()))
         raise UserError(f"{path}: {weights.name} holds {held}; wanted: embeddings of {rows} pieces and nothing else")
     if not np.isfinite(values).all():

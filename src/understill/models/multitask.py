@@ -117,9 +117,8 @@ def continued(
     for head, task in zip(model.heads.tasks, tasks, strict=True):
         place = _place(parent, task, heads)
         weights = parent.heads.tasks[place].state_dict()
-        if task.kind == "classification":
-            order = [parent.tasks[place].labels.index(label) for label in task.labels]
-            weights |= {key: weights[key][order] for key in ("out.weight", "out.bias")}
+        order = task.kind.order(parent.tasks[place], task)
+        weights |= {key: weights[key][order] for key in ("out.weight", "out.bias")}
         head.load_state_dict(weights)
     return model
 
@@ -131,14 +130,14 @@ def _place(parent: MultiTaskModel, task: Task, heads: HeadsSpec) -> int:
         raise UserError(f"the model has no head for {task.name}; it answers {', '.join(names)}")
     place = names.index(task.name)
     known = parent.tasks[place]
-    turned = task.kind == "ranking" and known.labels != task.labels  # another label is the right one
+    turned = task.kind.turned(known, task)
     same = (known.kind, sorted(known.labels), known.range) == (task.kind, sorted(task.labels), task.range)
     if turned or not same:
         raise UserError(f"task {task.name} has other labels or another range than the model was trained with")
     kinds = [(spec.san_of(each), spec.siamese(each)) for spec, each in ((parent.spec, known), (heads, task))]
     if kinds[0] != kinds[1]:
         raise UserError(f"task {task.name}: heads.pairs or heads.san is not as the model was trained with")
-    if task.kind == "regression" and heads.regression != parent.spec.regression:
+    if task.kind.scaled and heads.regression != parent.spec.regression:
         raise UserError(
             f"task {task.name}: heads.regression is {heads.regression}, the model's {parent.spec.regression}"
         )

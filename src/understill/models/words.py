@@ -181,10 +181,10 @@ def _apart(batch: Batch) -> tuple[Tensor, Tensor]:
 def read_config(folder: Path) -> WordsConfig | None:
     """Return the config of a network over words; None where a folder holds another model."""
     try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+        architecture = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return WordsConfig.from_pretrained(folder) if kind == WordsConfig.model_type else None
+    return WordsConfig.from_pretrained(folder) if architecture == WordsConfig.model_type else None
 
 
 def load_words(name: str, folder: Path, config: WordsConfig) -> WordEncoder:

@@ -36,7 +36,7 @@ def augment_tasks(
         return tasks
     own = [name for name, task in loaded.items() if task.task.head == name]
     wanted = [name for name in own if not recipe.student.tasks or name in recipe.student.tasks]
-    rankings = [name for name in wanted if loaded[name].task.kind == "ranking"]
+    rankings = [name for name in wanted if loaded[name].task.kind.grouped]
     if rankings == wanted:
         raise UserError("student.augment: ranking tasks are not augmented, and there are no others → leave it out")
     if rankings:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from understill.errors import UserError, nearest
+from understill.evaluate.agreement import counts_hits
 from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap
 from understill.evaluate.metrics import score
 from understill.evaluate.predict import KeptRows, kept_at, kept_task, read_kept
@@ -237,7 +238,7 @@ def _compare(place: str, first: Side, second: Side) -> Compared:
     checks = []
     if len(ones) == len(others) == 1:
         difference = paired_bootstrap(task, gold, after[0], before[0], groups)
-        if task.kind == "classification" and task.metrics[0] == "accuracy":
+        if counts_hits(task):
             known = ~np.isnan(gold)
             checks.append(mcnemar((after[0] == gold)[known], (before[0] == gold)[known]))
     else:
@@ -260,7 +261,7 @@ def _scores(task: Task, rows: Sequence[KeptRows]) -> list[float]:
 
 def _aligned(place: str, names: Sequence[str], rows: Sequence[KeptRows]) -> list[KeptRows]:
     """Put the rows of all models into one order, by id and gold: equal texts have equal ids, and any answer."""
-    ordered = [each.take(np.lexsort((each.gold, each.ids))) for each in rows]
+    ordered = [each.take(np.lexsort((*each.gold.reshape(len(each.ids), -1).T, each.ids))) for each in rows]
     one, first, fix = names[0], ordered[0], "evaluate both on the same data"
     for other, second in zip(names[1:], ordered[1:], strict=True):
         if not np.array_equal(first.ids, second.ids):

@@ -21,7 +21,7 @@ from understill.data.taskdata import source_rows
 from understill.disk import write_json
 from understill.errors import UserError
 from understill.evaluate.metrics import score
-from understill.evaluate.predict import kept_at, read_kept, save_predictions
+from understill.evaluate.predict import kept_at, read_kept, save_predictions, settled
 from understill.events import Examined, Labelling, Scores, Watch, silent
 from understill.pipeline.locking import alone
 from understill.pipeline.plan import Distillation, Plan, TeacherPlan, dev_sets
@@ -199,14 +199,14 @@ def ensemble_scores(plan: Plan, distillation: Distillation, watch: Watch = silen
         for task, split in dev_sets(plan.loaded, key):
             joined = join(
                 np.stack([_read_answers(teacher, task, split) for teacher in faculty.teachers]),
-                scored=task.task.kind == "regression",
+                scored=task.task.kind.scaled,
                 combine=distillation.rule.combine,
                 weights=faculty.weights,
                 form="log_probabilities",
                 temperature=1.0,
                 groups=grouping(task.splits[split]),
             )
-            gold = np.where(np.isnan(joined[:, 0]), np.nan, all_gold(task.splits[split]))
+            gold = settled(all_gold(task.splits[split]), joined)
             together = Predictions(task.task, joined)
             found = score(task.task, gold, together.values, grouping(task.splits[split]))
             if found:

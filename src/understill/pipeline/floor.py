@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.artifact import Artifact
+from understill.data.encode import has_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.data.tokens import Tokens
@@ -218,7 +219,7 @@ def sample_rows(gold: Floats, groups: Ints | None) -> Ints:
     units = np.arange(len(gold)) if groups is None else groups
     turn = np.random.default_rng(0).permutation(int(units.max(initial=-1)) + 1)[units]
     order = np.argsort(turn, kind="stable")
-    return order[~np.isnan(gold[order])][:MOST]
+    return order[has_gold(gold[order])][:MOST]
 
 
 def fit_best(own: Floats, gold: Floats, task: Task, groups: Ints | None = None) -> Probe:
@@ -230,7 +231,7 @@ def fit_best(own: Floats, gold: Floats, task: Task, groups: Ints | None = None) 
     held = fold < (FOLDS if len(gold) <= FEW else 1)
 
     def unseen(decay: float) -> float:
-        values = np.full(len(gold), np.nan)
+        values = np.full(gold.shape, np.nan)
         for rows in _parts(fold, held):
             values[rows] = answers(fit_probe(own[~rows], gold[~rows], task, decay), own[rows], task)
         queries = None if groups is None else np.unique(groups[held], return_inverse=True)[1]

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from understill.data.batch import Batches
+from understill.data.encode import has_gold
 from understill.data.groups import grouping
 from understill.evaluate.predict import features
 from understill.events import Turn, Watch
@@ -83,7 +84,7 @@ def probeable(network: MultiTaskModel, task: Task) -> bool:
     """Tell whether a task's head is one linear layer on vectors, whose outputs are what a probe gives."""
     head = network.heads.tasks[network.number(task.name)]
     linear = isinstance(head, Siamese) or (isinstance(head, Head) and head.dense is None)
-    return linear and not (task.kind == "regression" and network.spec.regression == "sigmoid")
+    return linear and bool(task.kind.probe) and not (task.kind.scaled and network.spec.regression == "sigmoid")
 
 
 def _probe(plan: Plan, model: ModelPlan, network: MultiTaskModel, task: Task, tokens: Tokeniser, decay: float) -> Probe:
@@ -91,7 +92,7 @@ def _probe(plan: Plan, model: ModelPlan, network: MultiTaskModel, task: Task, to
     data, rows = loaded.splits["train"], tokens(loaded, "train")
     chosen = chosen_rows(data, grouping(data), None, model.fold)
     places = np.arange(len(rows)) if chosen is None else chosen
-    places = places[~np.isnan(rows.gold[places])]
+    places = places[has_gold(rows.gold[places])]
     some = places[np.linspace(0, len(places) - 1, min(MOST, len(places))).astype(np.int64)]
     values = features(network, rows.take(some), task, plan.recipe.evaluation.batch)
     return fit_probe(values, _outputs(rows.gold[some], task, network.spec.regression), task, decay)
@@ -99,7 +100,7 @@ def _probe(plan: Plan, model: ModelPlan, network: MultiTaskModel, task: Task, to
 
 def _outputs(gold: NDArray[np.float32], task: Task, regression: str) -> NDArray[np.float32]:
     """Return what a head should give for gold values."""
-    if task.kind != "regression" or regression == "raw" or task.range is None:
+    if not task.kind.scaled or regression == "raw" or task.range is None:
         return gold
     low, high = task.range
     return (gold - low) / (high - low)

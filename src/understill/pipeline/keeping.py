@@ -73,11 +73,11 @@ def clean(folder: Path, *, cache: bool = False, remove: bool = True) -> list[Was
         raise _no_folder(folder)
     with nobody_at_work(folder):
         used = {name for _, facts in _records(folder) for name in facts["uses"]}
-        ours = [path for kind in ARTIFACTS for path in (folder / "artifacts").glob(f"{kind}-*")]
+        ours = [path for name in ARTIFACTS for path in (folder / "artifacts").glob(f"{name}-*")]
         idle = [path for path in sorted(ours) if path.is_dir() and path.name not in used]
         waste = {path: [path] for path in idle}
         if cache:
-            waste[folder / "cache"] = [path for kind in CACHED for path in (folder / "cache").glob(f"{kind}-*")]
+            waste[folder / "cache"] = [path for name in CACHED for path in (folder / "cache").glob(f"{name}-*")]
         found = [Waste(path, sum(map(_size, parts))) for path, parts in waste.items() if parts]
         for path in [part for parts in waste.values() for part in parts] if remove else ():
             shutil.rmtree(path)

@@ -61,7 +61,7 @@ def join_targets(
         groups = grouping(plan.loaded[targets.task].splits[targets.split])
         answers = join(
             found.logits[[names.index(teacher.name) for teacher in faculty.teachers]],
-            scored=found.task.kind == "regression",
+            scored=found.task.kind.scaled,
             combine=distillation.rule.combine,
             weights=faculty.weights,
             form=soft_term(found.task, distil.loss).needs.form,

@@ -41,12 +41,12 @@ def writable(folder: Path) -> None:
 def as_trained(loaded: LoadedTask, trained: Task) -> LoadedTask:
     """Give a task the label order of the model; labels are joined by name."""
     strange = set(loaded.task.labels) - set(trained.labels)
-    if loaded.task.kind != trained.kind or strange:
+    if strange or loaded.task.kind is not trained.kind:
         what = (
             f"labels the model does not know: {', '.join(sorted(strange))}" if strange else f"kind {loaded.task.kind}"
         )
         raise UserError(f"task {loaded.task.name} does not fit the model: {what}")
-    if trained.kind == "ranking" and loaded.task.labels != trained.labels:
+    if trained.kind.turned(loaded.task, trained):
         what = f'which takes "{trained.labels[-1]}" to be right'
         raise UserError(f"task {loaded.task.name} does not fit the model, {what} → turn the labels round")
     task = replace(loaded.task, labels=trained.labels, range=trained.range)

@@ -154,8 +154,7 @@ def _head_rates(model: ModelPlan) -> tuple[HeadsSpec, float]:
     """Return the heads' learning rate; where tasks want different ones, each has its own."""
     heads = model.settings.heads
     rates = {
-        task.name: HEAD_RATES[0 if task.kind == "regression" else 1 if task.outputs <= CLASSES else 2]
-        for task in model.tasks
+        task.name: HEAD_RATES[0 if task.kind.scaled else 1 if task.outputs <= CLASSES else 2] for task in model.tasks
     }
     if len(set(rates.values())) > 1:
         known = {name: heads.tasks.get(name) or HeadSpec() for name in rates}
@@ -173,7 +172,7 @@ def _start(model: ModelPlan, shape: Shape) -> str:
     """Return what heads begin with."""
     if shape.own or model.start.heads:
         return "fresh"
-    few = all(task.kind == "classification" and not task.pair for task in model.tasks)
+    few = all(task.kind.has_classes and not task.pair for task in model.tasks)
     few = few and all(shape.rows[task.name] < FEW * task.outputs for task in model.tasks)
     if few and shape.classes <= FEW_CLASSES and not shape.cut and not shape.taught:
         return "contrastive"

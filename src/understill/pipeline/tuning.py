@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from understill.data.encode import has_gold
 from understill.data.groups import grouping
 from understill.data.tokens import Tokens
 from understill.disk import write_json
@@ -162,7 +163,7 @@ def _held_score(plan: Plan, network: MultiTaskModel, task: Task, tokens: Tokenis
     """Score a model on the rows of a task that the trial left out."""
     loaded = plan.loaded[task.name]
     data, rows = loaded.splits["train"], tokens(loaded, "train")
-    held = np.flatnonzero((fold_of(data, HELD.count) == HELD.number) & ~np.isnan(rows.gold))
+    held = np.flatnonzero((fold_of(data, HELD.count) == HELD.number) & has_gold(rows.gold))
     groups = grouping(data)
     part: Tokens = rows.take(held)
     values = predict(network, part, task, plan.recipe.evaluation.batch).values
@@ -220,15 +221,15 @@ def _apart_or_together(
     winner = candidates[0] if list(kinds.values()).count("siamese") * 2 >= len(kinds) else candidates[1]
     heads = choice.settings.heads
     own = {
-        name: (heads.tasks.get(name) or HeadSpec()).model_copy(update={"kind": kind})
-        for name, kind in kinds.items()
+        name: (heads.tasks.get(name) or HeadSpec()).model_copy(update={"kind": head})
+        for name, head in kinds.items()
         if not (heads.tasks.get(name) and heads.tasks[name].kind)
     }
     pairs = "siamese" if winner is candidates[0] else "linear"
     heads = heads.model_copy(update={"pairs": pairs, "tasks": {**heads.tasks, **own}})
     words = {"siamese": "apart (siamese)", "linear": "together (cross-encoder)"}
     reasons = [each for each in choice.reasons if not each.startswith("pairs are read")]
-    reasons += [f"{name}: pairs are read {words[kind]}" for name, kind in kinds.items()]
+    reasons += [f"{name}: pairs are read {words[head]}" for name, head in kinds.items()]
     reasons[-1] += f" (on {held:,} held-out rows: {said})"
     rate = winner.settings.training.rate
     if rate != choice.settings.training.rate:

@@ -144,41 +144,41 @@ def _name(path: Path) -> str:
 
 def _problem(detail: Any, path: Path, schema: Schema, places: Places) -> Problem:
     """Turn one of pydantic's errors into place, fault and remedy."""
-    place, name, kind, limits = places.of(path), _name(path), detail["type"], detail.get("ctx") or {}
+    place, name, error_type, limits = places.of(path), _name(path), detail["type"], detail.get("ctx") or {}
     given = detail.get("input")
-    if kind == "extra_forbidden":
+    if error_type == "extra_forbidden":
         return _unknown(place, path, schema)
-    if kind == "value_error":
+    if error_type == "value_error":
         return _said(place, path, detail["msg"].removeprefix("Value error, "))
-    if kind == "missing":
+    if error_type == "missing":
         if isinstance(path[-1], int):  # of a pair of numbers
             return Problem(place, f"{_name(path[:-1])}: one number is not enough", "write two numbers in brackets")
         example = ", for instance tasks: [mood, queue]" if name == "tasks" else ""
         return Problem(place, f"{name} is missing", f"add it{example}")
-    if kind == "too_short":
+    if error_type == "too_short":
         return Problem(place, f"{name}: nothing is named", f"name at least {limits['min_length']}")
-    if kind == "too_long":
+    if error_type == "too_long":
         return Problem(place, f"{name}: these are too many", f"name at most {limits['max_length']}")
     wrong = f"{name}: there is no value" if given is None else f"{name}: {shown(given)} is not allowed"
-    return Problem(place, wrong, _wanted(kind, limits, given, path, schema) or detail["msg"])
+    return Problem(place, wrong, _wanted(error_type, limits, given, path, schema) or detail["msg"])
 
 
-def _wanted(kind: str, limits: dict[str, Any], given: Any, path: Path, schema: Schema) -> str:
+def _wanted(error_type: str, limits: dict[str, Any], given: Any, path: Path, schema: Schema) -> str:
     """Say what to write instead."""
-    if kind == "literal_error":
+    if error_type == "literal_error":
         section = schema.section(path[:-1])
         options = get_args(section.model_fields[path[-1]].annotation) if section else ()
         words = [str(word) for option in options for word in (get_args(option) or (option,)) if isinstance(word, str)]
         close = nearest({"gpu": "cuda"}.get(str(given), str(given)), words)
         return close if close.startswith("did you mean") else f"write {listed(words)}"
-    if kind in ("model_type", "dict_type", "model_attributes_type"):
+    if error_type in ("model_type", "dict_type", "model_attributes_type"):
         keys = schema.keys(path)
         return f"write keys under it: {', '.join(keys)}" if keys else "write keys under it"
-    if kind == "tuple_type" and _holds_names(schema, path):
+    if error_type == "tuple_type" and _holds_names(schema, path):
         return "write a name, or several in brackets"
-    if kind == "string_type" and isinstance(given, (int, float)):
+    if error_type == "string_type" and isinstance(given, (int, float)):
         return f'put it in quotes: "{shown(given)}"'
-    return f"write {WANTED[kind](limits)}" if kind in WANTED else ""
+    return f"write {WANTED[error_type](limits)}" if error_type in WANTED else ""
 
 
 def _holds_names(schema: Schema, path: Path) -> bool:

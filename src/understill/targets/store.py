@@ -174,9 +174,7 @@ def read_targets(folder: Path, data: TaskData, teachers: Mapping[str, str]) -> S
     _compare(folder, manifest, data)
     _compare_teachers(folder, manifest, teachers)
     columns = {teacher.name: f"teacher_{index}" for index, teacher in enumerate(manifest.teachers)}
-    labels = [0]
-    if data.task.kind == "classification":  # joined by name: the task's order may have changed
-        labels = [manifest.task.labels.index(label) for label in data.task.labels]
+    labels = data.task.kind.order(manifest.task, data.task)  # joined by name: the task's order may have changed
     try:
         if file_digest(folder / TABLE) != manifest.sha256:
             raise _bad(folder, f"{TABLE} was changed or damaged after it was written")
@@ -228,7 +226,7 @@ def _compare(folder: Path, manifest: _Manifest, data: TaskData) -> None:
         raise _bad(folder, f"it is of the split {manifest.split}, not of {data.split}")
     if not manifest.outputs == theirs.outputs == task.outputs:
         raise _bad(folder, f"it has {manifest.outputs} outputs a row, and task {task.name} has {task.outputs}")
-    turned = task.kind == "ranking" and theirs.labels != task.labels  # another label is the right one
+    turned = task.kind.turned(theirs, task)
     if turned or sorted(theirs.labels) != sorted(task.labels):
         raise _bad(
             folder,

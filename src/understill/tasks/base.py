@@ -181,12 +181,13 @@ class Kind:
     def __str__(self) -> str:
         return self.name
 
-    def __eq__(self, other: object) -> bool:
-        return self.name == (other.name if isinstance(other, Kind) else other)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
+    def __reduce__(self) -> Any:
+        return _named, (self.name,)  # a copy is the kind itself
 
 
 #: Every kind there is, by its name; a module for each, and those of plug-ins.
 KINDS: Registry[Kind] = Registry("kind of task", "understill.kinds")
+
+
+def _named(name: str) -> Kind:
+    return KINDS[name]

@@ -174,10 +174,10 @@ def _task_of(name: str, config: PreTrainedConfig, task: Task) -> Task:
     if config.problem_type == "multi_label_classification":
         raise UserError(f"teacher {name}: it may give a text several labels at once, {task.name} has one label per row")
     names = output_names(config)
-    if (task.kind != "classification") != (len(names) == 1):
+    if len(names) == 1 if task.kind.has_classes else len(names) != task.outputs:
         gives = "one score" if len(names) == 1 else f"{len(names)} classes"
         raise UserError(f"teacher {name}: it gives {gives}, but {task.name} is a {task.kind} task")
-    return replace(task, name=task.head, labels=names if task.kind == "classification" else task.labels)
+    return replace(task, name=task.head, labels=names if task.kind.has_classes else task.labels)
 
 
 def _length(name: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, wanted: int | None) -> int:

@@ -72,9 +72,7 @@ class PredictionsTeacher:
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
         """Return what the files say of each row; NaN where they say nothing."""
         found, places = self._find(data)
-        columns = [0]
-        if data.task.kind == "classification":
-            columns = [self.task.labels.index(label) for label in data.task.labels]
+        columns = data.task.kind.order(self.task, data.task)
         said = np.full((data.rows, len(columns)), np.nan, np.float32)
         said[found] = self.values[places[found]][:, columns]
         if progress:
@@ -131,7 +129,7 @@ def read_predictions(
     raw = np.array(rows.values, np.float64).reshape(-1, task.outputs)
     if not rows.total and not len(raw):
         raise UserError(f"teacher {name}: its files hold no predictions, only empty cells")
-    if task.kind == "classification" and len(raw):
+    if task.kind.has_classes and len(raw):
         raw = _log_probabilities(raw, rows, "probabilities" if forms[0].hard else values)
     keys, said = _sorted(rows, raw)
     if rows.total:
@@ -208,8 +206,14 @@ def _form(name: str, file: File, task: Task, given: Mapping[str, str]) -> _Form:
         wanted = listed([f'"{column}"' for column in task.text], "and")
         raise BadFile(str(file.path), f'no column "id" and no {wanted}', "rows are found by their id or by their texts")
     free = [column for column in there if column not in ("id", *task.text)]
-    if task.kind != "classification":
-        named = (_answered(task), "score", task.name, *([task.label] if task.kind == "regression" else []))
+    if not task.kind.has_classes and task.outputs > 1:
+        several = tuple(f"{task.name}_{end}" for end in task.kind.answer_columns(task))
+        if missing := [column for column in several if column not in free]:
+            what = f"no column {listed(missing, 'and')}; the columns are: {_shown(there)}"
+            raise BadFile(str(file.path), what, "name them as `understill predict` does")
+        return _Form(task, texts, several)
+    if not task.kind.has_classes:
+        named = (_answered(task), "score", task.name, *([] if task.kind.named else [task.label]))
         column = next((column for column in named if column in free), None)
         if column is None:
             raise BadFile(str(file.path), f"no scores; the columns are: {_shown(there)}", 'name one of them "score"')

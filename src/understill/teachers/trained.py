@@ -44,14 +44,14 @@ class NetworkTeacher:
         own = self.tasks.get(task.head)
         if own is None:
             raise UserError(f"teacher {self.name}: it has no task {task.head}, only {listed(list(self.tasks), 'and')}")
-        if own.kind != task.kind:
+        if own.kind is not task.kind:
             raise UserError(f"teacher {self.name}: its {own.name} is a {own.kind} task, here it is {task.kind}")
         if len(own.text) != len(task.text):
             raise UserError(f"teacher {self.name}: it reads {len(own.text)} text, {task.name} has {len(task.text)}")
-        if own.kind == "ranking" and own.labels == task.labels[::-1]:
+        if own.kind.turned(own, task) and own.labels == task.labels[::-1]:
             raise UserError(f'teacher {self.name}: it takes "{own.labels[1]}" to be right → turn the labels round')
-        if own.kind != "classification":
-            return own, [0]
+        if not own.kind.has_classes:
+            return own, own.kind.order(own, task)
         return own, match_labels(self.name, own.labels, task, self.labels)
 
     def logits(self, data: TaskData, progress: Progress | None = None, rows: NDArray[np.bool_] | None = None) -> Logits:

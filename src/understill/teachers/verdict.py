@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from understill.data.groups import contested
 from understill.evaluate.metrics import majority, primary, score
+from understill.evaluate.predict import settled
 from understill.runtime.answers import Predictions
 from understill.tasks import METRICS, Task
 from understill.tasks.metric import is_error
@@ -41,10 +41,8 @@ def examine(
 
     A ranking's `groups` are the numbers of its rows' queries; of each, it must have all to go by.
     """
-    known = ~np.isnan(gold) & ~np.isnan(logits).any(axis=1)
-    if groups is not None:
-        known &= ~np.isin(groups, groups[~known]) & contested(groups, gold)
-        groups = groups[known]
+    known = task.kind.counted(settled(gold.astype(np.float64), logits), groups)
+    groups = None if groups is None else groups[known]
     if not known.any():
         return Verdict(None, {}, None, "")
     true, said = gold[known].astype(np.float64), Predictions(task, logits[known]).values
@@ -53,10 +51,10 @@ def examine(
     reached, floor = primary(task, scores), primary(task, guess)
     if groups is not None:
         reason = _upside_down(task, true, said, groups, floor)
-    elif task.kind == "regression":
-        reason = _strange_scale(true, said, train)
-    else:
+    elif task.kind.has_classes:
         reason = _mixed_up(task, true, said, floor)
+    else:
+        reason = _strange_scale(true, said, train) if true.ndim == 1 else ""
     if not reason and reached <= floor:
         reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
     name = task.metrics[0]

@@ -80,7 +80,7 @@ def check_trackers(names: tuple[str, ...]) -> None:
         if name not in known:
             raise UserError(f'output.trackers: "{name}" is not a tracker; {nearest(name, known)}')
         # accelerate itself would leave it out without a word.
-        if name not in [str(kind) for kind in get_available_trackers()]:
+        if name not in [str(tracker) for tracker in get_available_trackers()]:
             raise UserError(f"output.trackers: {name} is not installed; pip install {name}")
 
 

@@ -35,12 +35,13 @@ def fit_probe(features: NDArray[np.float32], gold: NDArray[np.float32], task: Ta
 
     It minimises the mean loss plus decay/2 times the sum of squared weights.
     """
-    if task.kind == "regression":
+    if task.kind.probe == "ridge":
         ridge = Ridge(alpha=decay * len(gold)).fit(features, gold)
-        return Probe(ridge.coef_.reshape(1, -1).astype(np.float32), np.array([ridge.intercept_], np.float32))
-    classes = 2 if task.kind == "ranking" else task.outputs
+        intercepts = np.atleast_1d(ridge.intercept_).astype(np.float32)
+        return Probe(ridge.coef_.reshape(task.outputs, -1).astype(np.float32), intercepts)
+    classes = 2 if task.kind.probe == "difference" else task.outputs
     probe = _logistic(features, gold.astype(np.int64), classes, decay)
-    if task.kind == "ranking":  # a candidate has one score: how much likelier it is to be right
+    if task.kind.probe == "difference":  # a candidate has one score: how much likelier it is to be right
         return Probe(probe.weight[1:] - probe.weight[:1], probe.bias[1:] - probe.bias[:1])
     return probe
 

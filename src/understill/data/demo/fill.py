@@ -172,7 +172,7 @@ def _wrapping(numbers: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     plain = [end for bye in FAREWELLS for name in SENDERS for end in ("", f" {bye}, {name}")]
     if not numbers:
         return openings, tuple(plain)
-    orders = [f" {kind} {10_007 + 4 * n}." for n in range(20_000) for kind in ("Order", "Ref.")]
+    orders = [f" {word} {10_007 + 4 * n}." for n in range(20_000) for word in ("Order", "Ref.")]
     # Interleaved, so that steps through the list meet all sorts of endings.
     endings = [end for n in range(20_000) for end in (*orders[2 * n : 2 * n + 2], plain[n % len(plain)])]
     return openings, tuple(endings)

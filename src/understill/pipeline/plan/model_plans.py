@@ -188,7 +188,7 @@ def _task_facts(inputs: Inputs, key: str, settings: Settings, augmented: bool) -
         "san": san.model_dump(mode="json") if (san := settings.heads.san_of(loaded.task)) else None,
         **({"siamese": True} if settings.heads.siamese(loaded.task) else {}),
         "data": {split: loaded.splits[split].fingerprint for split in read if split in loaded.splits},
-        **({"candidates": spec.candidates} if loaded.task.kind == "ranking" else {}),
+        **({"candidates": spec.candidates} if loaded.task.kind.grouped else {}),
     }
 
 

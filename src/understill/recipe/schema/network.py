@@ -140,19 +140,19 @@ class HeadsSpec(Section):
     def siamese(self, task: Task) -> bool:
         """Tell whether a task's head compares two texts that are read apart."""
         own = self.tasks.get(task.name)
-        if own and own.kind == "siamese" and not task.pair:
+        head = own.kind if own and own.kind else self.pairs
+        if own and own.kind and head == "siamese" and not task.pair:
             raise UserError(f"heads.tasks.{task.name}.kind: siamese compares two texts → write linear")
-        kind = own.kind if own and own.kind else self.pairs
-        return kind == "siamese" and task.pair
+        return head == "siamese" and task.pair
 
     def san_of(self, task: Task) -> SanSpec | None:
         """Return the settings of a task's stochastic answer network; None where its head is linear."""
         own = self.tasks.get(task.name)
-        fits = task.pair and task.kind == "classification"
-        if own and own.kind == "san" and not fits:
+        head = own.kind if own and own.kind else self.pairs
+        fits = task.pair and task.kind.has_classes
+        if own and own.kind and head == "san" and not fits:
             raise UserError(f"heads.tasks.{task.name}.kind: san sorts pairs of texts into classes → write linear")
-        kind = own.kind if own and own.kind else self.pairs
-        return self.san if kind == "san" and fits else None
+        return self.san if head == "san" and fits else None
 
     def dropout_of(self, task: str) -> float:
         """Return the dropout in front of a task's head."""

@@ -101,20 +101,20 @@ def _moved(value: Any, move: Move) -> Any:
     return tuple(map(move, value)) if isinstance(value, tuple) else value
 
 
-def _registered(kind: Any) -> AnySection:
+def _registered(name: Any) -> AnySection:
     """Return the section of a type by its name."""
-    if not isinstance(kind, str):
-        raise faulty(("type", f"{shown(kind)} is no type of teacher → {nearest('', TEACHERS)}"))
-    if kind in BUILT_IN:
-        return BUILT_IN[kind]
-    if kind not in TEACHERS:
-        raise faulty(("type", f'there is no type of teacher "{kind}" → {nearest(kind, TEACHERS)}'))
+    if not isinstance(name, str):
+        raise faulty(("type", f"{shown(name)} is no type of teacher → {nearest('', TEACHERS)}"))
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name not in TEACHERS:
+        raise faulty(("type", f'there is no type of teacher "{name}" → {nearest(name, TEACHERS)}'))
     try:
-        spec = getattr(TEACHERS[kind], "Spec", None)
+        spec = getattr(TEACHERS[name], "Spec", None)
     except UserError as error:
         raise faulty(("type", str(error))) from error
     if not (isinstance(spec, type) and issubclass(spec, TeacherSpec)):
-        raise faulty(("type", f'the teacher "{kind}" has no Spec that is a TeacherSpec → mend the plug-in'))
+        raise faulty(("type", f'the teacher "{name}" has no Spec that is a TeacherSpec → mend the plug-in'))
     return spec
 
 

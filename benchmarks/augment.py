@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenise import generate
 from understill.data import demo
-from understill.data.augment import Rules, write_augmented
+from understill.data.augment import AugmentRules, write_augmented
 from understill.data.tagging import find_tagger
 from understill.data.taskdata import TaskData
 from understill.errors import UserError
@@ -41,7 +41,7 @@ def taggers(wanted: list[str]) -> list[str | None]:
 
 def measure(data: TaskData, tagger: str | None, options: argparse.Namespace, out: Path) -> dict[str, Any]:
     """Augment all rows once."""
-    rules = Rules(0.1, 0.1 if tagger else 0.0, 0.25, options.times, 0)
+    rules = AugmentRules(0.1, 0.1 if tagger else 0.0, 0.25, options.times, 0)
     start = time.perf_counter()
     rows = write_augmented(data, out, rules, tagger, options.workers)
     seconds = time.perf_counter() - start

@@ -33,7 +33,7 @@ from understill.data import demo
 from understill.data.tokens import TextEncoder
 from understill.data.vocabulary import word_tokenizer
 from understill.errors import UserError
-from understill.evaluate.efficiency import PARTS, Candidate, Efficiency, Interval, measure
+from understill.evaluate.efficiency import PARTS, BoundedValue, Efficiency, TimedModel, measure
 from understill.models.encoder import Encoder, load_tokenizer
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
@@ -92,14 +92,14 @@ def over_words(kind: str, vocabulary: int, hidden: int = 150, dense: int = 200) 
     return MultiTaskModel(WordEncoder(config), [TASK], HeadsSpec())
 
 
-def line_up(options: argparse.Namespace, sentences: list[str]) -> list[Candidate]:
+def line_up(options: argparse.Namespace, sentences: list[str]) -> list[TimedModel]:
     """Return the models, the reference first."""
     torch.manual_seed(0)
     pieces, words = pieces_of(options.encoder, sentences), word_tokenizer(sentences, WordsSpec().vocabulary)
     room, read_pieces, read_words = max(PIECES, len(pieces)), TextEncoder(pieces), TextEncoder(words)
 
-    def encoder(name: str, model: MultiTaskModel) -> Candidate:
-        return Candidate(name, model, read_pieces, options.max_length, sentences=options.count)
+    def encoder(name: str, model: MultiTaskModel) -> TimedModel:
+        return TimedModel(name, model, read_pieces, options.max_length, sentences=options.count)
 
     layers, width, heads = options.shape
     small = bert(MINILM, room) if options.random else our_model(options.encoder, [TASK], None, options.max_length)
@@ -110,8 +110,8 @@ def line_up(options: argparse.Namespace, sentences: list[str]) -> list[Candidate
         found.append(encoder("mpnet shape", MultiTaskModel(mpnet, [TASK], HeadsSpec())))
     for hidden, dense in BILSTMS:
         model = over_words("bilstm", len(words), hidden, dense)
-        found.append(Candidate(f"BiLSTM {hidden}/{dense}", model, read_words, options.max_length))
-    found.append(Candidate("static", over_words("static", len(words)), read_words, options.max_length))
+        found.append(TimedModel(f"BiLSTM {hidden}/{dense}", model, read_words, options.max_length))
+    found.append(TimedModel("static", over_words("static", len(words)), read_words, options.max_length))
     if options.device == "cuda":
         found += [replace(each, exact=True) for each in found if each.name.startswith(("BERT", "BiLSTM"))]
     return found
@@ -122,7 +122,7 @@ def scaled(result: Efficiency, part: str, total: int) -> float:
     return total / result.rate(part).value
 
 
-def shown(ratio: Interval) -> str:
+def shown(ratio: BoundedValue) -> str:
     """Write a ratio with its interval."""
     digits = 1 if ratio.value < 100 else 0
     return f"{ratio.value:,.{digits}f} ({ratio.low:,.{digits}f}–{ratio.high:,.{digits}f})"

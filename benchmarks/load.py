@@ -42,12 +42,12 @@ from typing import Any
 from _side_by_side import show, write
 from efficiency import read_sentences
 from understill.data.vocabulary import word_tokenizer
+from understill.export.onnx_graph import write_onnx
 from understill.loading import load
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
 from understill.recipe.schema import HeadsSpec
-from understill.ship.onnx import write_onnx
 from understill.tasks import Task
 
 #: Answers are the same when no probability or score is further apart than this; float sums hang on their order.

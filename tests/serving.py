@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 
 from kinds import TASKS, save_kind
+from understill.export.onnx_graph import write_onnx
 from understill.models.folder import load_model
-from understill.ship.onnx import write_onnx
 from understill.tasks import Task
 
 

@@ -16,10 +16,10 @@ import typer.main
 
 from kinds import KINDS, save_kind
 from understill.cli import app
+from understill.export.onnx_graph import write_onnx
 from understill.models.folder import load_model
 from understill.runtime.onnx import OnnxModel
 from understill.serve.settings import read_keys
-from understill.ship.onnx import write_onnx
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 

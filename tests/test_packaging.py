@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +155,16 @@ def test_the_architecture_page_names_every_module() -> None:
     modules = [path for depth in ("*.py", "*/*.py") for path in package.glob(depth) if not path.stem.startswith("__")]
     assert modules
     assert not [str(path.relative_to(package)) for path in modules if f"`{path.stem}`" not in page]
+
+
+def test_no_two_modules_and_no_two_classes_of_the_package_share_a_name() -> None:
+    files = [path for path in (ROOT / "src" / "understill").rglob("*.py") if path.stem not in ("__init__", "__main__")]
+    stems = Counter(path.stem for path in files)
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
+    classes = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert files and [name for name, count in (stems + classes).items() if count > 1] == []
+
+
+def test_few_modules_lie_at_the_root_of_the_package() -> None:
+    root = [path.stem for path in (ROOT / "src" / "understill").glob("*.py")]
+    assert len(set(root) - {"__init__", "__main__"}) <= 9

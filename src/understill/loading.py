@@ -29,8 +29,8 @@ def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> A
     if not folder.exists():
         raise UserError(f"{folder}: no such model folder")
     try:
+        from understill.export.huggingface import ClassifierModel, facts_of
         from understill.recipe.schema import Machine
-        from understill.ship.huggingface import ClassifierModel, facts_of
         from understill.train.device import pick_device
     except ImportError as error:
         what = f"{folder} is no ONNX export, and other models need {error.name}, which is not installed"

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from kinds import FOLLOWS, MOOD, save_kind
 from understill.bench import measure as measuring
-from understill.bench.measure import HTTP, MODEL, TOKENS, Bench, Measured, measure
+from understill.bench.measure import HTTP, MODEL, TOKENS, Bench, Measurement, measure
+from understill.bench.samples import COUNT, made_up, read_texts
 from understill.bench.subjects import Subject, open_subjects
-from understill.bench.texts import COUNT, made_up, read_texts
 from understill.cli import main
 from understill.errors import UserError
 from understill.evaluate.clock import Latency
 from understill.events import Expected
+from understill.export.huggingface import write_classifier
+from understill.export.int8 import round_weights
+from understill.export.onnx_graph import write_onnx
 from understill.models.folder import load_model
-from understill.ship.huggingface import write_classifier
-from understill.ship.int8 import round_weights
-from understill.ship.onnx import write_onnx
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 
@@ -192,7 +192,7 @@ def test_a_connection_that_the_server_has_closed_meanwhile_is_made_anew() -> Non
 
 
 def test_pipeline_takes_thirty_two_texts_at_once(folders: dict[str, Path]) -> None:
-    from understill.ship.huggingface import Pipeline
+    from understill.export.huggingface import Pipeline
 
     pipeline = Pipeline(folders["pipeline()"])
     sizes: list[int] = []
@@ -210,7 +210,7 @@ def test_a_table_has_room_for_every_number_and_names_what_a_server_runs(capsys: 
     forms = {"hf/mood": ("pipeline()", slow), "onnx": ("ONNX float32", fast), "int8": ("ONNX int8", fast)}
     parts = {MODEL: (12345.6, 23456.7), HTTP: (1234.5, 2345.6), TOKENS: (99999.0, 99999.0)}
     models = [
-        Measured(f"runs/a-long-name/export/{name}", form, 90_912_345, parts, {MODEL: latency, HTTP: latency})
+        Measurement(f"runs/a-long-name/export/{name}", form, 90_912_345, parts, {MODEL: latency, HTTP: latency})
         for name, (form, latency) in forms.items()
     ]
     terminal.show_bench(Bench("mood", 512, 20.0, 1, {"cores": 2}, tuple(models)))
@@ -235,7 +235,7 @@ def test_models_that_share_no_task_with_one_text_read_pairs(folders: dict[str, P
 
 @given(st.lists(st.tuples(st.floats(0.1, 1e4), st.floats(0.1, 1e4)), min_size=1, max_size=9))
 def test_ratios_are_those_of_the_same_round(rounds: list[tuple[float, float]]) -> None:
-    one, other = (Measured("", "", 0, {MODEL: tuple(values)}, {}) for values in zip(*rounds, strict=True))
+    one, other = (Measurement("", "", 0, {MODEL: tuple(values)}, {}) for values in zip(*rounds, strict=True))
     times = one.times(other, MODEL)
     assert times.low <= times.middle <= times.high
     assert {times.low, times.high} <= {mine / theirs for mine, theirs in rounds}

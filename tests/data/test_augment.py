@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from helpers import MOOD, TOPIC
 from plugins.letters import letters
 from understill.data import augment
-from understill.data.augment import Rules, augmented, unigrams, write_augmented
+from understill.data.augment import AugmentRules, augmented, unigrams, write_augmented
 from understill.data.encode import MASK
 from understill.data.taskdata import TaskData, Writer, row_id
 from understill.tasks import Task
@@ -40,7 +40,7 @@ def counts_of(texts: list[str]) -> Counter[tuple[str, str]]:
     return Counter((word[0], word) for text in texts for word in text.split())
 
 
-def made_of(texts: list[Any], rules: Rules, task: Task = MOOD, known: Any = None) -> list[dict[str, Any]]:
+def made_of(texts: list[Any], rules: AugmentRules, task: Task = MOOD, known: Any = None) -> list[dict[str, Any]]:
     """What is made of rows, without the rows themselves."""
     names = [f"text{at + 1}" for at in range(len(task.text))]
     found: list[dict[str, Any]] = augmented(batch(texts, task, bool(known)), names, task.name, rules, known).to_pylist()
@@ -57,7 +57,7 @@ LONG = [" ".join(f"{letter}{number}x{row}" for letter in "abcd" for number in ra
 
 
 def test_words_are_masked_and_swapped_in_their_shares_and_never_both() -> None:
-    rules = Rules(mask=0.1, pos=0.15, ngram=0.0, times=20, seed=0)
+    rules = AugmentRules(mask=0.1, pos=0.15, ngram=0.0, times=20, seed=0)
     rows = made_of(LONG, rules, known=unigrams(counts_of(LONG)))
     sources = {row_id("mood", [text]): text.split() for text in LONG}
     assert len(rows) == 20 * len(LONG)
@@ -78,7 +78,7 @@ def test_words_are_masked_and_swapped_in_their_shares_and_never_both() -> None:
 
 def test_words_are_drawn_as_often_as_the_corpus_has_them_with_that_tag() -> None:
     texts = ["aa ab ab ab ac ac ba bb " + " ".join(f"z{row}q{number}" for number in range(30)) for row in range(900)]
-    rules = Rules(mask=0.0, pos=1.0, ngram=0.0, times=20, seed=3)
+    rules = AugmentRules(mask=0.0, pos=1.0, ngram=0.0, times=20, seed=3)
     known = unigrams(counts_of(texts))
     drawn = Counter(word for row in made_of(texts, rules, known=known) for word in row["text1"].split() if word < "z")
     of_a, of_b = sum(drawn[word] for word in ("aa", "ab", "ac")), drawn["ba"] + drawn["bb"]
@@ -90,7 +90,7 @@ def test_words_are_drawn_as_often_as_the_corpus_has_them_with_that_tag() -> None
 
 def test_a_share_of_texts_is_cut_to_an_n_gram_of_one_to_five_words() -> None:
     texts = [f"a{row} b c d e f g" for row in range(100_000)]
-    rows = made_of(texts, Rules(mask=0.0, pos=0.0, ngram=0.25, times=1, seed=1))
+    rows = made_of(texts, AugmentRules(mask=0.0, pos=0.0, ngram=0.25, times=1, seed=1))
     assert likely(len(rows), 0.25, len(texts)), "what is not cut is its source, and dropped"
     sizes = Counter(len(row["text1"].split()) for row in rows)
     assert set(sizes) == {1, 2, 3, 4, 5}
@@ -99,7 +99,7 @@ def test_a_share_of_texts_is_cut_to_an_n_gram_of_one_to_five_words() -> None:
 
 def test_every_window_is_as_likely_and_the_last_one_too() -> None:
     texts = [f"a{row} b c d e f g" for row in range(20000)]
-    rules = Rules(mask=0.0, pos=0.0, ngram=1.0, times=1, seed=0)
+    rules = AugmentRules(mask=0.0, pos=0.0, ngram=1.0, times=1, seed=0)
     firsts: dict[int, Counter[str]] = {size: Counter() for size in range(1, 6)}
     rows = made_of(texts, rules)
     assert len(rows) == 20000
@@ -115,7 +115,7 @@ def test_every_window_is_as_likely_and_the_last_one_too() -> None:
 
 
 def test_a_text_shorter_than_the_n_gram_stays_whole() -> None:
-    rules = Rules(mask=0.0, pos=0.0, ngram=1.0, times=50, seed=0)
+    rules = AugmentRules(mask=0.0, pos=0.0, ngram=1.0, times=50, seed=0)
     assert {row["text1"] for row in made_of(["a b"], rules)} == {"a", "b"}
     assert made_of(["alone"], rules) == []
 
@@ -124,7 +124,7 @@ def test_pairs_take_turns_first_second_both() -> None:
     pairs = [
         (" ".join(f"a{n}x{row}" for n in range(99)), " ".join(f"b{n}x{row}" for n in range(99))) for row in range(9)
     ]
-    rows = made_of(pairs, Rules(mask=0.5, pos=0.0, ngram=0.0, times=7, seed=0), TOPIC)
+    rows = made_of(pairs, AugmentRules(mask=0.5, pos=0.0, ngram=0.0, times=7, seed=0), TOPIC)
     assert len(rows) == 7 * len(pairs)
     changed = [(MASK in row["text1"], MASK in row["text2"]) for row in rows]
     first, second, both = (True, False), (False, True), (True, True)
@@ -134,14 +134,14 @@ def test_pairs_take_turns_first_second_both() -> None:
 
 def test_the_two_texts_of_a_pair_are_drawn_for_apart() -> None:
     text = " ".join(f"w{number}" for number in range(400))
-    (_, _, row) = made_of([(text, text)], Rules(mask=0.5, pos=0.0, ngram=0.0, times=3, seed=0), TOPIC)
+    (_, _, row) = made_of([(text, text)], AugmentRules(mask=0.5, pos=0.0, ngram=0.0, times=3, seed=0), TOPIC)
     assert row["text1"] != row["text2"]
 
 
 # Short texts of few words, so that much comes out twice.
 TEXTS = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=8)
 RULES = st.builds(
-    Rules,
+    AugmentRules,
     mask=st.sampled_from([0.0, 0.1, 0.5]),
     pos=st.sampled_from([0.0, 0.1, 0.5]),
     ngram=st.sampled_from([0.0, 0.25, 1.0]),
@@ -152,7 +152,7 @@ RULES = st.builds(
 
 @given(TEXTS, RULES)
 @settings(max_examples=60)
-def test_rows_keep_their_label_and_id_and_nothing_is_there_twice(texts: list[str], rules: Rules) -> None:
+def test_rows_keep_their_label_and_id_and_nothing_is_there_twice(texts: list[str], rules: AugmentRules) -> None:
     rows = augmented(batch(texts, tags=True), ["text1"], "mood", rules, unigrams(counts_of(texts))).to_pylist()
     heads = [at for at, row in enumerate(rows) if row["id"] == row["source"]]
     assert [rows[at]["text1"] for at in heads] == texts
@@ -167,7 +167,9 @@ def test_rows_keep_their_label_and_id_and_nothing_is_there_twice(texts: list[str
 
 @given(TEXTS, RULES, st.randoms(use_true_random=False))
 @settings(max_examples=60)
-def test_what_is_made_of_a_row_does_not_depend_on_the_others(texts: list[str], rules: Rules, random: Any) -> None:
+def test_what_is_made_of_a_row_does_not_depend_on_the_others(
+    texts: list[str], rules: AugmentRules, random: Any
+) -> None:
     known = unigrams(counts_of(texts))
     turned = random.sample(texts, len(texts))
     again = unigrams(counts_of(turned))
@@ -185,19 +187,19 @@ def test_what_is_made_of_a_row_does_not_depend_on_the_others(texts: list[str], r
 
 
 def test_another_seed_makes_other_rows_and_the_same_seed_the_same() -> None:
-    one, two = (made_of(LONG[:3], Rules(0.1, 0.0, 0.25, 20, seed)) for seed in (0, 1))
-    assert one == made_of(LONG[:3], Rules(0.1, 0.0, 0.25, 20, 0))
+    one, two = (made_of(LONG[:3], AugmentRules(0.1, 0.0, 0.25, 20, seed)) for seed in (0, 1))
+    assert one == made_of(LONG[:3], AugmentRules(0.1, 0.0, 0.25, 20, 0))
     assert not {row["id"] for row in one} & {row["id"] for row in two}
 
 
 def test_a_text_that_differs_from_its_source_in_blanks_alone_is_no_new_one() -> None:
-    assert made_of(["  two \t words "], Rules(0.0, 0.0, 0.0001, 5, 0)) == []
-    (row, *_) = made_of(["one  two   three four"], Rules(0.5, 0.0, 0.0, 20, 0))
+    assert made_of(["  two \t words "], AugmentRules(0.0, 0.0, 0.0001, 5, 0)) == []
+    (row, *_) = made_of(["one  two   three four"], AugmentRules(0.5, 0.0, 0.0, 20, 0))
     assert row["text1"] == " ".join(row["text1"].split())
 
 
 def test_an_empty_text_is_left_alone() -> None:
-    rows = made_of([("", "a b c d")], Rules(0.5, 0.0, 0.5, 9, 0), TOPIC)
+    rows = made_of([("", "a b c d")], AugmentRules(0.5, 0.0, 0.5, 9, 0), TOPIC)
     assert rows and all(row["text1"] == "" for row in rows)
 
 
@@ -216,7 +218,7 @@ def written(folder: Path, texts: list[Any], task: Task = MOOD) -> TaskData:
 @pytest.mark.parametrize("tagger", [None, "letters"])
 def test_blocks_and_workers_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tagger: str | None) -> None:
     data = written(tmp_path, [f"a{row} b{row % 7} c d e{row % 3}" for row in range(300)])
-    rules = Rules(0.1, 0.2, 0.25, 4, 0)
+    rules = AugmentRules(0.1, 0.2, 0.25, 4, 0)
     tables = []
     for name, workers, block in (("one", 1, 1 << 22), ("small", 1, 4000), ("two", 2, 4000)):
         monkeypatch.setattr(augment, "BLOCK", block)
@@ -231,7 +233,7 @@ def test_blocks_and_workers_change_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 def test_pairs_with_tags_are_swapped_within_their_tags(tmp_path: Path) -> None:
     data = written(tmp_path, [(f"a{row} b{row} a b", f"c{row} a c b") for row in range(50)], TOPIC)
-    write_augmented(data, tmp_path / "out", Rules(0.0, 0.5, 0.0, 6, 0), "letters", 1)
+    write_augmented(data, tmp_path / "out", AugmentRules(0.0, 0.5, 0.0, 6, 0), "letters", 1)
     with pa.OSFile(str(tmp_path / "out")) as file:
         rows = pa.ipc.open_file(file).read_all().to_pylist()
     assert len(rows) > 250

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from understill.data import demo
 from understill.data.demo import similar
-from understill.data.demo.fill import SPLITS, Words, fill, objects, owner
+from understill.data.demo.fill import SPLITS, Phrases, fill, objects, owner
 from understill.errors import UserError
 
 #: The second dev row of two tasks with seed 0.
@@ -178,7 +178,7 @@ def test_rare_words_are_kept_out_of_train_alone() -> None:
 def test_templates_are_filled_row_by_row() -> None:
     filled = fill(("{a} is 5% {b}", "plain"), np.array([1, 0, 0]), a=objects("xyz"), b=objects("uvw"))
     assert filled.tolist() == ["plain", "y is 5% v", "z is 5% w"]
-    assert Words.of("one\n two\n---\nthree") == Words(("one", "two"), ("three",))
+    assert Phrases.of("one\n two\n---\nthree") == Phrases(("one", "two"), ("three",))
 
 
 @pytest.mark.parametrize(("name", "split"), [("moods", "train"), ("mood", "training")])

@@ -19,7 +19,7 @@ from understill.data.tokens import TextEncoder
 from understill.data.vocabulary import word_tokenizer
 from understill.errors import UserError
 from understill.evaluate import efficiency as module
-from understill.evaluate.efficiency import RUN, Candidate, Efficiency, _share, embeddings, flops, measure, of_folder
+from understill.evaluate.efficiency import RUN, Efficiency, TimedModel, _share, embeddings, flops, measure, of_folder
 from understill.evaluate.predictor import Predictor
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
@@ -28,11 +28,11 @@ from understill.recipe.schema import HeadsSpec
 TEXTS = ["the parcel never came", "not bad at all", "good", "my account is locked and nobody listens to me"]
 
 
-def over_words(kind: str, tasks: Any = (MOOD,), **changes: Any) -> Candidate:
+def over_words(kind: str, tasks: Any = (MOOD,), **changes: Any) -> TimedModel:
     tokenizer = word_tokenizer(TEXTS, 100)
     sizes = {"vocab_size": len(tokenizer), "size": 6, "hidden": 5, "dense": 7, **changes}
     model = MultiTaskModel(WordEncoder(WordsConfig(kind, **sizes)), tasks, HeadsSpec()).eval()
-    return Candidate(kind, model, TextEncoder(tokenizer), 32)
+    return TimedModel(kind, model, TextEncoder(tokenizer), 32)
 
 
 def some(**changes: Any) -> Efficiency:
@@ -96,7 +96,7 @@ def test_models_of_all_kinds_are_measured_side_by_side(predictor: Predictor) -> 
 def test_every_round_has_every_model_once_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, int]] = []
 
-    def count(candidate: Candidate, texts: list[str], batch: int) -> tuple[float, float]:
+    def count(candidate: TimedModel, texts: list[str], batch: int) -> tuple[float, float]:
         seen.append((candidate.name, batch))
         return 1.0, 1.0
 

@@ -18,12 +18,12 @@ import understill
 from tiny import WORDS
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
+from understill.export.huggingface import ClassifierModel
 from understill.loading import load
 from understill.models.folder import load_model
 from understill.models.manifest import find_model
 from understill.runtime.answers import Answer, Answerer
 from understill.runtime.onnx import OnnxModel
-from understill.ship.huggingface import ClassifierModel
 from understill.tasks import Task
 
 TEXTS = ["The parcel never came .", "good", "I was charged twice for one order !", "not bad at all", "the film ?"]

@@ -16,7 +16,7 @@ import pytest
 
 from understill.errors import UserError
 from understill.models import assets
-from understill.models.assets import ASSETS, Source, cache_folder, known, locate
+from understill.models.assets import ASSETS, AssetSource, cache_folder, known, locate
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -61,7 +61,7 @@ def install_parts(site: Path, whole: bytes, leave_out: int = 0) -> None:
 
 def hide_minilm(monkeypatch: pytest.MonkeyPatch, package: str = "no_such_package_here") -> None:
     """Look for minilm in another package than the one that is really installed."""
-    source = Source(ASSETS["minilm"].sources[0].requirements, (f"{package}/model",))
+    source = AssetSource(ASSETS["minilm"].sources[0].requirements, (f"{package}/model",))
     changed = replace(assets.ASSETS["minilm"], sources=(source,))
     monkeypatch.setattr(assets, "ASSETS", MappingProxyType({**assets.ASSETS, "minilm": changed}))
 
@@ -94,7 +94,7 @@ def test_minilm_is_also_found_in_the_second_package_that_carries_it(
 ) -> None:
     pin(monkeypatch, "minilm")
     second = ASSETS["minilm"].sources[1]
-    changed = replace(assets.ASSETS["minilm"], sources=(Source(("gone==1",), ("gone/model",)), second))
+    changed = replace(assets.ASSETS["minilm"], sources=(AssetSource(("gone==1",), ("gone/model",)), second))
     monkeypatch.setattr(assets, "ASSETS", MappingProxyType({**assets.ASSETS, "minilm": changed}))
     folder = site / second.paths[0]
     folder.mkdir(parents=True)

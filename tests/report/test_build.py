@@ -17,7 +17,7 @@ from understill.evaluate.agreement import agreement, interval_of
 from understill.evaluate.calibration import calibration
 from understill.evaluate.predict import KeptRows, read_kept
 from understill.recipe import Recipe
-from understill.report import rows
+from understill.report import dev_sets
 from understill.report.build import build
 from understill.report.facts import Facts
 
@@ -98,14 +98,14 @@ def test_a_column_of_the_users_own_parts_the_rows(facts: Facts) -> None:
 
 def test_numbers_that_are_missing_are_a_part_of_their_own() -> None:
     column = [None if n % 5 == 0 else str(n) for n in range(100)]
-    parts = rows._by_column(column)
+    parts = dev_sets._by_column(column)
     assert [int(mine.sum()) for mine in parts.values()] == [20, 20, 20, 20, 20]
     assert list(parts)[-1] == "none" and parts["none"].tolist() == [value is None for value in column]
 
 
 def test_of_a_very_long_text_the_beginning_is_shown() -> None:
-    assert rows._beginning("x" * rows.LONG) == "x" * rows.LONG
-    assert rows._beginning("x" * 100_000) == f"{'x' * rows.LONG} … (100,000 characters)"
+    assert dev_sets._beginning("x" * dev_sets.LONG) == "x" * dev_sets.LONG
+    assert dev_sets._beginning("x" * 100_000) == f"{'x' * dev_sets.LONG} … (100,000 characters)"
 
 
 def test_a_column_that_is_not_there_is_said(taught: pipeline.Run, recipe: Recipe) -> None:

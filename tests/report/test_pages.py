@@ -17,7 +17,7 @@ from understill import cli, pipeline
 from understill.evaluate.significance import summarise
 from understill.recipe import Recipe, load_recipe
 from understill.report import write_report
-from understill.report.blocks import Section, Table, Tiles, Words
+from understill.report.blocks import Paragraph, ReportSection, Table, Tiles
 from understill.report.facts import Facts, Score, ScoreRow
 from understill.report.html import to_html
 from understill.report.markdown import to_markdown
@@ -130,13 +130,13 @@ def test_the_markdown_says_what_the_page_says(facts: Facts) -> None:
 
 
 def test_what_is_below_what_it_should_beat_is_said_first_and_marked_in_the_table(facts: Facts) -> None:
-    def told(**scores: float) -> list[Section]:
+    def told(**scores: float) -> list[ReportSection]:
         found = {name: Score(summarise([value]), None) for name, value in scores.items()}
         found["linear probe"] = found.pop("probe")
         return sections(replace(facts, scores=(ScoreRow("note/dev", "accuracy", found),)))
 
     first, second = told(majority=0.5, probe=0.9, teachers=0.6, baseline=0.65, student=0.7)[0].blocks[:2]
-    assert isinstance(first, Words) and first.strong and isinstance(second, Words)
+    assert isinstance(first, Paragraph) and first.strong and isinstance(second, Paragraph)
     assert first.text.startswith("note: the student (70.0) is below a linear head on the frozen encoder (90.0) → ")
     assert second.text.startswith("note: the teachers (60.0) are below the baseline (65.0) and the student (70.0), ")
     parts = told(majority=0.5, probe=0.9, teachers=0.6, baseline=0.65, student=0.7)

@@ -11,8 +11,8 @@ import pytest
 
 from kinds import KINDS, SECOND, TEXTS, save_kind
 from understill.evaluate.predictor import Predictor
+from understill.export.onnx_graph import write_onnx
 from understill.models.folder import load_model
-from understill.ship.onnx import write_onnx
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 

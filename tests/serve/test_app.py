@@ -15,9 +15,9 @@ from prometheus_client import generate_latest
 
 from understill.serve.app import make_app
 from understill.serve.logs import Lines
-from understill.serve.measures import Measures
+from understill.serve.prometheus import ServerMetrics
 from understill.serve.service import Service
-from understill.serve.settings import Settings
+from understill.serve.settings import ServerSettings
 
 JSON = [(b"content-type", b"application/json")]
 BODY = {"type": "http.request", "body": b'{"texts": "a secret"}', "more_body": False}
@@ -28,7 +28,7 @@ class Scene:
     """One request, played without a network."""
 
     def __init__(self, answer: Callable[..., Awaitable[Any]] | None = None, fails: bool = False) -> None:
-        self.service = Service(Settings(Path("model"), max_bytes=1000), Measures())
+        self.service = Service(ServerSettings(Path("model"), max_bytes=1000), ServerMetrics())
         if answer:
             self.service.answer = answer  # type: ignore[method-assign]
         self.sent: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understill.runtime.answers import Answerer, Predictions
-from understill.serve.batching import AT_LEAST, BASE, PIECE, Batcher, Full, NotFinite, Pass
+from understill.serve.batching import AT_LEAST, BASE, PIECE, Batcher, Full, ModelPass, NotFinite
 from understill.tasks import Task
 
 LENGTH = Task("length", "regression", ("text",), "label", range=(0, 1000))
@@ -52,9 +52,9 @@ class Counting(Answerer):
 
 def run(
     scene: Callable[[Counting, Batcher], Coroutine[Any, Any, None]], batch: int = 16, queue: int = 1000, wait: float = 0
-) -> list[Pass]:
+) -> list[ModelPass]:
     """Play a scene with a model and its batcher; return the passes that were told of."""
-    told: list[Pass] = []
+    told: list[ModelPass] = []
 
     async def play() -> None:
         model = Counting()

@@ -15,7 +15,7 @@ import pytest
 
 from serving import Served, serving
 from understill.errors import UserError
-from understill.serve.contract import read_question
+from understill.serve.schemas import read_question
 
 
 def refused(reply: httpx.Response, status: int, said: str) -> None:
@@ -101,7 +101,7 @@ def test_a_thousand_mistakes_are_one_sentence_about_the_first(body: bytes, monke
     def all_of_them(_: object) -> None:
         raise AssertionError("pydantic would list each of them")
 
-    monkeypatch.setattr("understill.serve.contract.Question.model_validate", all_of_them)
+    monkeypatch.setattr("understill.serve.schemas.Question.model_validate", all_of_them)
     with pytest.raises(UserError, match=r"number 1 must be a string|is no key of a question"):
         read_question(body)
 

@@ -13,10 +13,10 @@ from test_batching import LENGTH, Counting
 
 from kinds import MOOD, STARS, TASKS
 from understill.serve.batching import Full
-from understill.serve.contract import Question
-from understill.serve.measures import Measures
-from understill.serve.service import Asked, Service, _same
-from understill.serve.settings import Settings
+from understill.serve.prometheus import ServerMetrics
+from understill.serve.schemas import Question
+from understill.serve.service import QueuedModel, Service, _same
+from understill.serve.settings import ServerSettings
 
 
 def test_a_task_is_the_same_where_its_answers_can_be_compared() -> None:
@@ -31,11 +31,11 @@ def play(scene: Callable[[Service, Counting, Counting], Awaitable[None]], queue:
     """Play a scene with a service of two counting models."""
 
     async def run() -> None:
-        measures, settings = Measures(), Settings(Path("model"), queue=queue)
+        measures, settings = ServerMetrics(), ServerSettings(Path("model"), queue=queue)
         service, model, teacher = Service(settings, measures), Counting(), Counting()
         model.max_lengths = teacher.max_lengths = {}
-        service.model = Asked("model", Path("model"), model, settings, measures)
-        service.teacher = Asked("teacher", Path("teacher"), teacher, settings, measures)
+        service.model = QueuedModel("model", Path("model"), model, settings, measures)
+        service.teacher = QueuedModel("teacher", Path("teacher"), teacher, settings, measures)
         try:
             await asyncio.wait_for(scene(service, model, teacher), 30)
         finally:

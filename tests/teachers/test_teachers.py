@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import MOOD, STARS, TASKS, TOPIC, liven, some_model
-from understill.data.augment import Rules, write_augmented
+from understill.data.augment import AugmentRules, write_augmented
 from understill.data.taskdata import TaskData
 from understill.data.tokens import encode
 from understill.errors import UserError
@@ -234,7 +234,7 @@ def test_what_is_made_of_a_training_row_is_answered_by_the_rows_fold(
     models: list[ModelFolder], stand: Stand, tmp_path: Path
 ) -> None:
     train, path = stand(MOOD, TEXTS), tmp_path / "augmented.arrow"
-    rows = write_augmented(train, path, Rules(mask=0.2, pos=0.0, ngram=0.25, times=3, seed=0), None, 1)
+    rows = write_augmented(train, path, AugmentRules(mask=0.2, pos=0.0, ngram=0.25, times=3, seed=0), None, 1)
     data = TaskData(MOOD, "augmented", path, "1" * 32, rows)
     said = folded(models, tmp_path, [], train).logits(data)
     table = data.table()

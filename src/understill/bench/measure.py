@@ -42,7 +42,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """What was measured of one model."""
 
     model: str
@@ -59,7 +59,7 @@ class Measured:
         """Return the texts per second of a part."""
         return _spread(self.rates[part])
 
-    def times(self, other: Measured, part: str) -> Spread:
+    def times(self, other: Measurement, part: str) -> Spread:
         """Return how many times as many texts per second it answers, of rounds in which both took turns."""
         return _spread([mine / theirs for mine, theirs in zip(self.rates[part], other.rates[part], strict=True)])
 
@@ -73,7 +73,7 @@ class Bench:
     words: float  # of a text, or of a pair, on average
     rounds: int
     machine: Mapping[str, Any]
-    models: tuple[Measured, ...]
+    models: tuple[Measurement, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return all that was measured, with the unit in each name."""
@@ -138,7 +138,7 @@ def measure(
         rounds,
         machine(),
         tuple(
-            Measured(
+            Measurement(
                 name,
                 subject.form,
                 subject.weights.stat().st_size,

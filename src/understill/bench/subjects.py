@@ -61,7 +61,7 @@ def _subject(path: Path, model: Answerer, task: Task) -> Subject:
         encode, length = model.encode, model.folder.max_lengths[task.name]
         weights = model.source / WEIGHTS
         return Subject(path, "torch", weights, partial(_ask, model, task), lambda texts: encode(list(texts), length))
-    from understill.ship.huggingface import ClassifierModel, Pipeline
+    from understill.export.huggingface import ClassifierModel, Pipeline
 
     assert isinstance(model, ClassifierModel)
     if model.pooled:  # which pipeline() does not know

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from understill.cli.arguments import Model, Sets, examples_of, load
 from understill.cli.program import app
-from understill.cli.words import Model, Sets, examples_of, load
 from understill.errors import UserError
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from understill.cli.arguments import Model, Sets, Tasks, examples_of, load, tidy
 from understill.cli.program import app
-from understill.cli.words import Model, Sets, Tasks, examples_of, load, tidy
 from understill.errors import UserError
-from understill.serve.settings import Settings, read_keys
+from understill.serve.settings import ServerSettings, read_keys
 
 
 @app.command(
@@ -102,7 +102,7 @@ def export(
     sets: Sets = None,
 ) -> None:
     """Write a model as a folder that other programs run, checked against the model on dev rows, with a model card."""
-    from understill.ship.forms import take_order
+    from understill.export.formats import take_order
 
     folder = take_order(model, to, tuple(task or ()), out).source
     if recipe is None and not (folder / "recipe.yaml").exists():
@@ -131,29 +131,31 @@ def serve(
     ] = None,
     host: Annotated[
         str, typer.Option(help="The address to listen on; 0.0.0.0 is all of this machine's.")
-    ] = Settings.host,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = Settings.port,
+    ] = ServerSettings.host,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = ServerSettings.port,
     workers: Annotated[
         int, typer.Option(min=1, help="Processes, each with its own copy of the model.")
-    ] = Settings.workers,
+    ] = ServerSettings.workers,
     batch: Annotated[
         int, typer.Option(min=1, help="The most rows that go through the model at once; 1 turns batching off.")
-    ] = Settings.batch,
+    ] = ServerSettings.batch,
     wait: Annotated[
         float, typer.Option(min=0, help="Milliseconds that an idle model waits for more rows; none is best as a rule.")
-    ] = Settings.wait,
+    ] = ServerSettings.wait,
     queue: Annotated[
         int, typer.Option(min=1, help="The most rows that may wait; then it is 503, ask again.")
-    ] = Settings.queue,
-    max_rows: Annotated[int, typer.Option(min=1, help="The most rows in a request.")] = Settings.max_rows,
+    ] = ServerSettings.queue,
+    max_rows: Annotated[int, typer.Option(min=1, help="The most rows in a request.")] = ServerSettings.max_rows,
     max_characters: Annotated[
         int, typer.Option(min=1, help="The most characters in a text.")
-    ] = Settings.max_characters,
-    max_bytes: Annotated[int, typer.Option(min=1, help="The most bytes in a request's body.")] = Settings.max_bytes,
+    ] = ServerSettings.max_characters,
+    max_bytes: Annotated[
+        int, typer.Option(min=1, help="The most bytes in a request's body.")
+    ] = ServerSettings.max_bytes,
     top_k: Annotated[
         int | None,
         typer.Option(min=1, help="The most probabilities in an answer where a request has no top_k; all if not given."),
-    ] = Settings.top_k,
+    ] = ServerSettings.top_k,
     keys: Annotated[
         Path | None,
         typer.Option(help="A file of keys, one to a line, one of which has to be sent; or set UNDERSTILL_KEYS."),
@@ -166,13 +168,13 @@ def serve(
     ] = None,
     log: Annotated[
         str, typer.Option(help="all: a line for each request; errors: only for those refused or failed.")
-    ] = Settings.log,
+    ] = ServerSettings.log,
     drain: Annotated[
         float, typer.Option(min=0, help="Seconds to go on taking requests after SIGTERM, while /readyz says no.")
-    ] = Settings.drain,
+    ] = ServerSettings.drain,
 ) -> None:
     """Answer over HTTP: JSON for programs, and a page at / to try the model."""
-    settings = Settings(
+    settings = ServerSettings(
         model=model,
         teacher=teacher,
         host=host,
@@ -232,8 +234,8 @@ def bench(
     """Time models side by side on this machine: one text, many, tokenising alone, and through HTTP."""
     from understill import terminal
     from understill.bench.measure import measure
+    from understill.bench.samples import made_up, read_texts
     from understill.bench.subjects import open_subjects
-    from understill.bench.texts import made_up, read_texts
     from understill.disk import write_json
 
     if file and not file.parent.is_dir():

@@ -46,7 +46,7 @@ Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
-class Rules:
+class AugmentRules:
     """How rows are made into others."""
 
     mask: float  # of words: becomes the mask
@@ -103,7 +103,7 @@ def _draw(parents: Keys, numbers: Ints | int) -> NDArray[np.float64]:
 # Rows ----------------------------------------------------------------------------------------------------------------
 
 
-def augmented(rows: Any, names: Sequence[str], task: str, rules: Rules, known: Unigrams | None = None) -> Any:
+def augmented(rows: Any, names: Sequence[str], task: str, rules: AugmentRules, known: Unigrams | None = None) -> Any:
     """Return rows with what is made of each after it, and beside every one the id of its source.
 
     `names` are the columns of texts; with `known`, a column of tags stands beside each. Of a pair, turns take the first
@@ -132,7 +132,7 @@ def _changed(
     words: Sequence[Sequence[str]],
     owners: Ints,
     keys: Keys,
-    rules: Rules,
+    rules: AugmentRules,
     known: Unigrams | None,
     tags: Sequence[str],
 ) -> Any:
@@ -203,7 +203,7 @@ def _laid_out(
 
 
 def write_augmented(
-    data: TaskData, out: Path, rules: Rules, tagger: str | None, workers: int, progress: Progress | None = None
+    data: TaskData, out: Path, rules: AugmentRules, tagger: str | None, workers: int, progress: Progress | None = None
 ) -> int:
     """Write a split with what is made of its rows to an Arrow file, and return how many rows that has.
 

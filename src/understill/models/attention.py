@@ -87,9 +87,9 @@ def _own(
     q: Tensor, k: Tensor, v: Tensor, starts: Tensor, seed: Tensor, longest: int, dropout: float, scale: float
 ) -> Tensor:
     """Attend by our own kernel."""
-    from understill.kernels import attention
+    from understill.kernels import packed_attention
 
-    return attention.forward(q, k, v, starts, seed, longest, dropout, scale)
+    return packed_attention.forward(q, k, v, starts, seed, longest, dropout, scale)
 
 
 _own.register_fake(lambda q, *_: q.new_empty(q.shape))
@@ -108,9 +108,9 @@ def _own_back(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients by our own kernel."""
-    from understill.kernels import attention
+    from understill.kernels import packed_attention
 
-    return attention.backward(grad, q, k, v, starts, seed, longest, dropout, scale)
+    return packed_attention.backward(grad, q, k, v, starts, seed, longest, dropout, scale)
 
 
 _own_back.register_fake(lambda grad, q, *_: tuple(q.new_empty(q.shape) for _ in range(3)))

@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig
 
 from understill.data.batch import Batch
 from understill.data.packed import Packed
-from understill.data.vectors import Vectors
+from understill.data.vectors import KnownVectors
 from understill.errors import UserError, nearest
 from understill.models import bilstm, static  # noqa: F401 (which register themselves)
 from understill.models.dropout import Dropout
@@ -225,7 +225,7 @@ def refuse_san(sans: Sequence[SanSpec | None]) -> None:
         raise UserError("heads.pairs: san reads what a pretrained encoder makes of each token → write linear")
 
 
-def save_vectors(folder: Path, vectors: Vectors, vocabulary: dict[str, int]) -> None:
+def save_vectors(folder: Path, vectors: KnownVectors, vocabulary: dict[str, int]) -> None:
     """Write down what words begin with, by their ids."""
     words = sorted(vectors.found, key=vocabulary.__getitem__)
     ids = torch.tensor([vocabulary[word] for word in words])

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from joblib import cpu_count
 
 from understill.artifact import Artifact
-from understill.data.augment import VERSION, Rules, write_augmented
+from understill.data.augment import VERSION, AugmentRules, write_augmented
 from understill.data.load import LoadedTask
 from understill.data.tagging import Tagger, find_tagger
 from understill.data.taskdata import FACTS, ROWS, TaskData
@@ -44,13 +44,13 @@ def augment_tasks(
     seed = recipe.seed if spec.seed == "student" else spec.seed
     for name in wanted:
         if name not in rankings:
-            rules = Rules(spec.mask, spec.pos if tagger else 0.0, spec.ngram, spec.times_of(name), seed)
+            rules = AugmentRules(spec.mask, spec.pos if tagger else 0.0, spec.ngram, spec.times_of(name), seed)
             data = _augment(recipe, loaded[name].splits["train"], rules, tagger, watch)
             tasks[name] = replace(loaded[name], splits={**loaded[name].splits, "augmented": data})
     return tasks
 
 
-def _augment(recipe: Recipe, train: TaskData, rules: Rules, tagger: Tagger | None, watch: Watch) -> TaskData:
+def _augment(recipe: Recipe, train: TaskData, rules: AugmentRules, tagger: Tagger | None, watch: Watch) -> TaskData:
     """Return the augmented training rows of a task, from its artefact where it is there."""
     facts = {
         "stage": "augment",

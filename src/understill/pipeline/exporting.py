@@ -24,6 +24,13 @@ from understill.evaluate.efficiency import time_answers
 from understill.evaluate.metrics import score
 from understill.evaluate.predictor import Predictor
 from understill.events import Asking, Watch, silent
+from understill.export import huggingface
+from understill.export.card import Card, DevScore, as_markdown
+from understill.export.formats import refuse_there, take_order
+from understill.export.int8 import Rounded, refuse_loss, round_weights
+from understill.export.onnx_graph import write_onnx
+from understill.export.parity import ROWS, Parity, compare, refuse_difference, refuse_no_numbers
+from understill.export.sentences import lines_of
 from understill.models.folder import ModelFolder, load_model
 from understill.models.pooling import POOLED
 from understill.models.words import WordEncoder
@@ -33,13 +40,6 @@ from understill.recipe.schema import TrainedSpec
 from understill.runtime.answers import Answerer, Predictions
 from understill.runtime.cores import cores
 from understill.runtime.onnx import OnnxModel
-from understill.ship import huggingface
-from understill.ship.card import Card, DevScore, as_markdown
-from understill.ship.forms import refuse_there, take_order
-from understill.ship.int8 import Rounded, refuse_loss, round_weights
-from understill.ship.onnx import write_onnx
-from understill.ship.parity import ROWS, Parity, compare, refuse_difference, refuse_no_numbers
-from understill.ship.sentences import lines_of
 from understill.tasks import Task
 
 #: How a model was made; it goes along.

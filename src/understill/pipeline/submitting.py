@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.data import glue
+from understill.data import glue_files
 from understill.data.encode import all_gold
 from understill.data.groups import grouping
+from understill.data.ingest import SourcedTask
 from understill.data.load import LoadedTask, read_tasks
-from understill.data.normal import Plan as Rows
 from understill.disk import write_bytes
 from understill.errors import Collector, Problem, UserError, listed, nearest
 from understill.evaluate.predict import predict
@@ -204,7 +204,7 @@ class Benchmark:
 
     def has(self, sheet: Sheet) -> bool:
         """Say whether the rows of a file are there."""
-        return sheet.split in glue.find_files(self.folder, sheet.task)
+        return sheet.split in glue_files.find_files(self.folder, sheet.task)
 
     def read(self, trained: Mapping[str, Task]) -> dict[str, tuple[LoadedTask, str]]:
         """Read the rows of files, each for the task that a model was trained on; they have to be the official ones."""
@@ -227,7 +227,7 @@ class Benchmark:
         head = _head(sheet)
         if not guess:
             return Filed(name, 0, lack=lack)
-        if "train" not in glue.find_files(self.folder, head):
+        if "train" not in glue_files.find_files(self.folder, head):
             return Filed(name, 0, lack=f"{lack}, and {self.folder} has no training rows to guess by")
         data = self._load(head, "train").splits["train"]
         value = data.task.kind.simplest(data.task, all_gold(data))
@@ -237,17 +237,17 @@ class Benchmark:
     def _load(self, name: str, split: str, kind: Kind | None = None) -> LoadedTask:
         task = GLUE[name].task
         task = (kind and kind.recast(task)) or task
-        rows = Rows(task, {split: glue.find(self.folder, name)[split]}, empty_text=True)
+        rows = SourcedTask(task, {split: glue_files.find(self.folder, name)[split]}, empty_text=True)
         # Without a row there would be an answer less, so bad ones are never skipped.
         return read_tasks([rows], False, cache_folder(self.recipe), lambda *done: self.watch(Reading(*done)))[name]
 
     def _check(self, sheet: Sheet, rows: int) -> None:
-        files = glue.find_files(self.folder, sheet.task)[sheet.split]
+        files = glue_files.find_files(self.folder, sheet.task)[sheet.split]
         place = str(files[0].path)
         if rows != sheet.rows:
             what = f"{rows:,} rows where the benchmark has {sheet.rows:,}"
             raise UserError(str(Problem(place, what, "fetch the official file")))
-        if not glue.in_order(files):
+        if not glue_files.in_order(files):
             raise UserError(str(Problem(place, "the rows are not in the order of their index", "sort them by it")))
 
 

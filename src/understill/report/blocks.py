@@ -8,7 +8,7 @@ from understill.report.facts import Examples
 
 
 @dataclass(frozen=True)
-class Words:
+class Paragraph:
     """A paragraph; one that weighs more than others stands out."""
 
     text: str
@@ -35,7 +35,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SearchableRows:
     """Rows to be searched."""
 
     name: str
@@ -64,11 +64,11 @@ class Heading:
     text: str
 
 
-Block = Words | Table | Picture | Rows | Code | Tiles | Heading
+Block = Paragraph | Table | Picture | SearchableRows | Code | Tiles | Heading
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A part of a report, with its anchor and its heading."""
 
     key: str

@@ -22,8 +22,8 @@ from understill.pipeline.concluding import pairs_of
 from understill.pipeline.outcome import PROBE, ROLES, own_cells, read_record
 from understill.pipeline.reading import read_labelled
 from understill.recipe import Recipe
+from understill.report.dev_sets import DevAnswers, place_facts
 from understill.report.facts import Curve, Facts, Place, Score, ScoreRow, Versus
-from understill.report.rows import Said, place_facts
 from understill.report.timing import measure_models
 from understill.tasks import Task
 
@@ -194,7 +194,7 @@ def _curve(name: str, model: Mapping[str, Any]) -> Curve:
     )
 
 
-# Rows -----------------------------------------------------------------------------------------------------------------
+# Rows ---------------------------------------------------------------------------------------------------------------
 
 
 def _places(
@@ -210,7 +210,7 @@ def _places(
         name, split = place.split("/")
         firsts = {column: seeds[0] for column, seeds in kept[place].items()}
         data = loaded[name].splits[split]
-        yield place_facts(Said(place, data.task, data, firsts, main), by, columns.get(place))
+        yield place_facts(DevAnswers(place, data.task, data, firsts, main), by, columns.get(place))
 
 
 def _columns(

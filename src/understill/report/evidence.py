@@ -23,7 +23,7 @@ from understill.numbers import (
 from understill.pipeline.outcome import BESIDE, FLOORS
 from understill.pipeline.shortfalls import LEGEND, marks_of
 from understill.report import figures
-from understill.report.blocks import Block, Picture, Table, Words
+from understill.report.blocks import Block, Paragraph, Picture, Table
 from understill.report.facts import Facts, Score, Timing, Versus
 from understill.report.overview import means, warnings
 from understill.tasks.metric import is_error
@@ -35,7 +35,7 @@ STARS = "* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction for all
 def scores(facts: Facts) -> Iterator[Block]:
     """Show all scores, and what may be claimed of them."""
     for versus in facts.versus:
-        yield Words(_claim(versus), strong=True)
+        yield Paragraph(_claim(versus), strong=True)
     marks, below = _marks(facts), marks_of(warnings(facts), facts.tasks)
     rows = []
     for row in facts.scores:
@@ -122,7 +122,7 @@ def _comparisons(facts: Facts) -> Iterator[Block]:
         yield Picture(figures.intervals(about, bars, "points"), about, table)
     else:
         yield table
-    yield Words(
+    yield Paragraph(
         f"{STARS}; in the table of scores they are about the baseline. Each interval is of its own comparison "
         "alone and is not corrected, so one that leaves out 0 may be without a star. The effect is the difference in "
         "standard deviations of what one row adds to it. What was chosen on a dev set looks better on it than on new "
@@ -189,7 +189,7 @@ def cost(timing: Timing | None) -> Iterator[Block]:
     else:
         yield table
     first = timing.models[0].efficiency
-    yield Words(
+    yield Paragraph(
         f"Measured when this report was written, side by side on {timing.texts} dev texts of {timing.task}, "
         f"{len(first.seconds[PARTS[1]])} rounds in batches of {first.batch}; median, p95 and p99 are of single texts. "
         "A machine that does other things meanwhile makes all of them slower, so ratios are safer than times."

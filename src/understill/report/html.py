@@ -6,10 +6,21 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from understill.report.blocks import Section
+from understill.report.blocks import Code, Heading, Paragraph, Picture, ReportSection, SearchableRows, Table, Tiles
+
+#: What the template calls each block.
+FORMS = {
+    Paragraph: "paragraph",
+    Table: "table",
+    Picture: "picture",
+    SearchableRows: "rows",
+    Code: "code",
+    Tiles: "tiles",
+    Heading: "heading",
+}
 
 
-def to_html(title: str, sections: Sequence[Section]) -> str:
+def to_html(title: str, sections: Sequence[ReportSection]) -> str:
     """Write a report as one self-contained page; all text is escaped, pictures alone are markup."""
     pages = Environment(
         loader=PackageLoader("understill.report"),
@@ -18,6 +29,5 @@ def to_html(title: str, sections: Sequence[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return pages.get_template("report.html").render(
-        title=title, sections=sections, kind=lambda block: type(block).__name__
-    )
+    template = pages.get_template("report.html")
+    return template.render(title=title, sections=sections, form_of=lambda block: FORMS[type(block)])

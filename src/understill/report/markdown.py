@@ -5,13 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from understill.report.blocks import Block, Code, Heading, Picture, Rows, Section, Table, Tiles, Words
+from understill.report.blocks import (
+    Block,
+    Code,
+    Heading,
+    Paragraph,
+    Picture,
+    ReportSection,
+    SearchableRows,
+    Table,
+    Tiles,
+)
 
 #: Rows on which two differ that are shown of each dev set.
 SHOWN = 20
 
 
-def to_markdown(title: str, sections: Sequence[Section]) -> str:
+def to_markdown(title: str, sections: Sequence[ReportSection]) -> str:
     """Write a report as Markdown."""
     parts = [f"# {_plain(title)}"]
     for section in sections:
@@ -23,7 +33,7 @@ def to_markdown(title: str, sections: Sequence[Section]) -> str:
 
 def _block(block: Block) -> Iterator[str]:
     match block:
-        case Words(text, strong):
+        case Paragraph(text, strong):
             yield f"**{_plain(text)}**" if strong else _plain(text)
         case Tiles(tiles):
             yield "\n".join(f"- **{_plain(value)}** {_plain(what)}" for value, what in tiles)
@@ -37,7 +47,7 @@ def _block(block: Block) -> Iterator[str]:
         case Code(text):
             fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
             yield f"{fence}\n{text.rstrip()}\n{fence}"
-        case Rows(name, columns, examples):
+        case SearchableRows(name, columns, examples):
             rows = [(*each.texts, each.gold, *each.answers) for each in examples.shown[:SHOWN]]
             yield _table(Table(f"{name}: the first {len(rows)}", columns, tuple(rows), len(columns)))
 

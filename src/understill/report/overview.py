@@ -11,7 +11,7 @@ from understill.evaluate.efficiency import PARTS
 from understill.numbers import change, duration, figure, share, times
 from understill.pipeline.shortfalls import Shortfall, shortfalls
 from understill.recipe.schema import EncoderSpec
-from understill.report.blocks import Block, Code, Heading, Table, Tiles, Words
+from understill.report.blocks import Block, Code, Heading, Paragraph, Table, Tiles
 from understill.report.facts import Facts, ScoreRow
 from understill.tasks import Task
 from understill.tasks.metric import is_error
@@ -20,9 +20,9 @@ from understill.tasks.metric import is_error
 def overview(facts: Facts) -> Iterator[Block]:
     """Show what is below what it should beat, and what was run, when and where."""
     for each in warnings(facts):
-        yield Words(each.sentence, strong=True)
+        yield Paragraph(each.sentence, strong=True)
     yield Tiles(tuple(_tiles(facts)))
-    yield Words(_story(facts))
+    yield Paragraph(_story(facts))
     rows = []
     for name, task in facts.tasks.items():
         places = [place for place in facts.dev_rows if place.split("/")[0] == name]
@@ -137,7 +137,7 @@ def _kind(task: Task) -> str:
 
 def reproduction(facts: Facts) -> Iterator[Block]:
     """Show the recipe, and what to type to get the same again."""
-    yield Words("This recipe, in this version of understill, gives the same models again; on a CPU bit for bit.")
+    yield Paragraph("This recipe, in this version of understill, gives the same models again; on a CPU bit for bit.")
     yield Code(
         f"pip install understill=={facts.made_with['understill']}\n"
         "understill run recipe.yaml\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from understill.numbers import between, figure, plain_name, share
 from understill.report import figures
-from understill.report.blocks import Block, Heading, Picture, Rows, Table, Words
+from understill.report.blocks import Block, Heading, Paragraph, Picture, SearchableRows, Table
 from understill.report.facts import Facts, Place
 
 
@@ -39,7 +39,7 @@ def calibration(facts: Facts) -> Iterator[Block]:
             pictures.append(Heading(name))
             pictures.append(_reliability(name, place, facts.main))
     if rows:
-        yield Words(
+        yield Paragraph(
             "A model that is right as often as it is sure lies on the diagonal. The expected calibration error (ECE) "
             "is the mean distance from it; for all of these figures, less is better."
         )
@@ -86,7 +86,7 @@ def agreement(facts: Facts) -> Iterator[Block]:
     if rows:
         head = ("task", "rows", "same answer", "95 % interval", "KL, nats", "correlation", "score kept")
         yield Table("How much of its teachers the student has kept", head, tuple(rows))
-        yield Words(
+        yield Paragraph(
             "KL is that of the student from its teachers, at temperature 1. The score kept is of the first metric."
         )
 
@@ -122,9 +122,9 @@ def examples(facts: Facts) -> Iterator[Block]:
         yield Heading(name)
         shown = f", the {len(found.shown):,} clearest of them here" if len(found.shown) < found.total else ""
         who = "The student" if facts.main == "student" else "The model"
-        yield Words(
+        yield Paragraph(
             f"{who} and {other}{kind.far} on {found.total:,} of {found.rows:,} {kind.units}{shown}; "
             "the clearest come first."
         )
         if found.shown:
-            yield Rows(name, (*texts, "gold", *found.answered_by), found)
+            yield SearchableRows(name, (*texts, "gold", *found.answered_by), found)

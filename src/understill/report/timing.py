@@ -7,7 +7,7 @@ from typing import Any
 
 from understill.data.load import LoadedTask
 from understill.evaluate.clock import Text
-from understill.evaluate.efficiency import Candidate, look, measure, of_folder
+from understill.evaluate.efficiency import TimedModel, look, measure, of_folder
 from understill.models.folder import load_model
 from understill.recipe import Recipe
 from understill.report.facts import Measured, Timing
@@ -63,7 +63,7 @@ def _texts(loaded: LoadedTask) -> list[Text]:
     return list(zip(first, table["text2"].to_pylist(), strict=True)) if loaded.task.pair else first
 
 
-def _affordable(candidates: list[Candidate], texts: list[Text], device: str) -> int:
+def _affordable(candidates: list[TimedModel], texts: list[Text], device: str) -> int:
     """Return how many texts can be read within the budget, from a look at a few."""
     seconds = sum(look(candidate, texts[:FEW], device, BATCH) for candidate in candidates)
     return max(FEW, min(len(texts), int(BUDGET / (seconds * (ROUNDS + 1)))))

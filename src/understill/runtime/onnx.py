@@ -54,7 +54,7 @@ def is_export(folder: Path) -> bool:
     return isinstance(facts, dict) and "truncation_side" in facts
 
 
-class Tokens(NamedTuple):
+class TokenLine(NamedTuple):
     """The tokens of rows in one line."""
 
     ids: NDArray[np.int32]
@@ -131,7 +131,7 @@ class OnnxModel(Answerer):
             found |= {task.name: Predictions(task, logits[task.name]) for task in own}
         return {task.name: found[task.name] for task in tasks}
 
-    def _answer(self, tokens: Tokens, logits: Mapping[str, NDArray[np.float32]], places: Ints) -> int:
+    def _answer(self, tokens: TokenLine, logits: Mapping[str, NDArray[np.float32]], places: Ints) -> int:
         """Answer the rows at some places, padded to the longest, and write it down; return how many they are."""
         cells = np.arange(max(1, int(tokens.lengths[places].max())))
         there = cells < tokens.lengths[places, None]
@@ -143,7 +143,7 @@ class OnnxModel(Answerer):
             own[places] = answer
         return len(places)
 
-    def _batches(self, tokens: Tokens) -> list[Ints]:
+    def _batches(self, tokens: TokenLine) -> list[Ints]:
         """Return the places of rows that are answered together: of like lengths, longest first, some for each core."""
         order = np.argsort(-tokens.lengths, kind="stable")
         sizes = np.maximum(tokens.lengths[order], 1)
@@ -155,7 +155,7 @@ class OnnxModel(Answerer):
             first += rows
         return found
 
-    def tokenise(self, rows: Sequence[Any], max_length: int) -> Tokens:
+    def tokenise(self, rows: Sequence[Any], max_length: int) -> TokenLine:
         """Return the tokens of texts, or of pairs, at most so many of each."""
         flat, lengths, second = [np.empty(0, np.int32)], [], []
         for first in range(0, len(rows), BLOCK):
@@ -165,7 +165,7 @@ class OnnxModel(Answerer):
             lengths += [len(ids) for ids, _ in pieces]
             second += [place for _, place in pieces]
         sizes = np.array(lengths, np.int64)
-        return Tokens(np.concatenate(flat), np.cumsum(sizes) - sizes, sizes, np.array(second, np.int64))
+        return TokenLine(np.concatenate(flat), np.cumsum(sizes) - sizes, sizes, np.array(second, np.int64))
 
 
 def _open(library: Any, path: Path) -> Any:

@@ -17,11 +17,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understill.errors import UserError
-from understill.serve.contract import read_question
-from understill.serve.describing import ANSWERS, describe, page_of
-from understill.serve.guard import Doorkeeper, Recorder
-from understill.serve.measures import CONTENT_TYPE
-from understill.serve.refusing import Refuser, TooSlow
+from understill.serve.middleware import Doorkeeper, Recorder
+from understill.serve.openapi import ANSWERS, describe, page_of
+from understill.serve.prometheus import CONTENT_TYPE
+from understill.serve.refusals import Refuser, TooSlow
+from understill.serve.schemas import read_question
 from understill.serve.service import Service, TooMuch
 
 PAGE = Path(__file__).parent / "page"

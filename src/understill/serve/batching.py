@@ -44,7 +44,7 @@ class Full(Exception):
 
 
 @dataclass(frozen=True)
-class Pass:
+class ModelPass:
     """What one pass of the model was: its rows, those answered, the requests they are of, and how long it took."""
 
     rows: int
@@ -55,7 +55,7 @@ class Pass:
 
 
 @dataclass(eq=False)
-class Waiting:
+class QueuedRequest:
     """A request in the queue, and what is known of it by now."""
 
     texts: Sequence[str]
@@ -81,7 +81,7 @@ class Waiting:
 class Piece:
     """Rows of a request that one pass answers."""
 
-    request: Waiting
+    request: QueuedRequest
     first: int
     end: int
 
@@ -98,7 +98,7 @@ class Batcher:
         batch: int,
         queue: int,
         wait: float = 0.0,
-        watch: Callable[[Pass], None] | None = None,
+        watch: Callable[[ModelPass], None] | None = None,
         level: Callable[[int], None] | None = None,
     ) -> None:
         self.model, self.batch, self.queue, self.wait = model, batch, queue, wait
@@ -107,7 +107,7 @@ class Batcher:
         self._cost = 0  # of the rows that wait, in characters
         self._speed = 0.0  # characters a second
         # One text and two cannot be read in one pass.
-        self._lines: dict[bool, deque[Waiting]] = {False: deque(), True: deque()}
+        self._lines: dict[bool, deque[QueuedRequest]] = {False: deque(), True: deque()}
         self._news = threading.Condition()
         self._open = True
         self._loop = asyncio.get_running_loop()
@@ -122,7 +122,7 @@ class Batcher:
         if not texts:
             done.set_result([])
             return done
-        request = Waiting(texts, pairs, tasks, done, time.monotonic())
+        request = QueuedRequest(texts, pairs, tasks, done, time.monotonic())
         cost = request.cost(0, len(texts))
         with self._news:
             if self.waiting + len(texts) > self.queue:
@@ -156,7 +156,7 @@ class Batcher:
                 self._loop.call_soon_threadsafe(_deliver, pieces, found)
             if self.watch:
                 answered = sum(len(each) for each in found if not isinstance(each, Exception))
-                self.watch(Pass(rows, answered, len(pieces), seconds, faults[0] if faults else None))
+                self.watch(ModelPass(rows, answered, len(pieces), seconds, faults[0] if faults else None))
             if self.level:
                 self.level(self.waiting)
 
@@ -184,7 +184,7 @@ class Batcher:
     def _next_pieces(self) -> list[Piece]:
         """Take rows of the line whose first request has waited longest, a piece of each request in turn."""
         line = min(filter(None, self._lines.values()), key=lambda line: line[0].since, default=None)
-        found: dict[Waiting, Piece] = {}
+        found: dict[QueuedRequest, Piece] = {}
         rows, left_to_spend = 0, AT_MOST * self._speed if self._speed else math.inf
         while line and rows < self.batch and (left_to_spend > 0 or rows < AT_LEAST):
             request = line.popleft()
@@ -207,7 +207,7 @@ class Batcher:
                 line.append(request)
         return list(found.values())
 
-    def _forget(self, request: Waiting, rows: int) -> None:
+    def _forget(self, request: QueuedRequest, rows: int) -> None:
         """Count the next rows of a request as waiting no longer."""
         self.waiting -= rows
         self._cost -= request.cost(request.begun, request.begun + rows)

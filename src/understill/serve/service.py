@@ -14,11 +14,11 @@ from typing import Any, Literal
 from understill.errors import UserError
 from understill.loading import load
 from understill.runtime.answers import Answerer
-from understill.serve.batching import Batcher, Pass, Row
-from understill.serve.contract import Question
+from understill.serve.batching import Batcher, ModelPass, Row
 from understill.serve.logs import tell, tell_fault
-from understill.serve.measures import Measures
-from understill.serve.settings import Settings, name_of
+from understill.serve.prometheus import ServerMetrics
+from understill.serve.schemas import Question
+from understill.serve.settings import ServerSettings, name_of
 from understill.tasks import Task
 
 #: Scores differ when they lie further apart than this part of their task's range.
@@ -33,10 +33,12 @@ class NotReady(Exception):
     """The model is still being loaded."""
 
 
-class Asked:
+class QueuedModel:
     """A model under its name, behind its queue."""
 
-    def __init__(self, part: str, folder: Path, model: Answerer, settings: Settings, measures: Measures) -> None:
+    def __init__(
+        self, part: str, folder: Path, model: Answerer, settings: ServerSettings, measures: ServerMetrics
+    ) -> None:
         self.part, self.name, self.model, self.measures = part, name_of(folder), model, measures
         self.batcher = Batcher(
             model, settings.batch, settings.queue, settings.wait, self._note, partial(measures.count_waiting, part)
@@ -55,7 +57,7 @@ class Asked:
             result = [{task: _likeliest(answer, top_k) for task, answer in row.items()} for row in result]
         return {"model": self.name, "answers": result, "milliseconds": round(1000 * (time.perf_counter() - began), 3)}
 
-    def _note(self, done: Pass) -> None:
+    def _note(self, done: ModelPass) -> None:
         failed = done.answered < done.rows
         self.measures.count_pass(self.part, done.rows, done.answered, done.seconds, failed)
         if done.fault is not None:
@@ -65,11 +67,11 @@ class Asked:
 class Service:
     """What the routes stand on."""
 
-    def __init__(self, settings: Settings, measures: Measures) -> None:
+    def __init__(self, settings: ServerSettings, measures: ServerMetrics) -> None:
         self.settings, self.measures = settings, measures
         self.status: Literal["loading", "ready", "draining"] = "loading"
-        self.model: Asked | None = None
-        self.teacher: Asked | None = None
+        self.model: QueuedModel | None = None
+        self.teacher: QueuedModel | None = None
 
     async def load(self, threads: int) -> None:
         """Load the model, and the teacher where there is one; nothing is answered before both are warm."""
@@ -85,8 +87,8 @@ class Service:
                     tell(
                         "the teacher's task has other labels or another range, and is left out", WARNING, task=one.name
                     )
-            self.teacher = Asked("teacher", settings.teacher, teacher, settings, self.measures)
-        self.model = Asked("model", settings.model, model, settings, self.measures)
+            self.teacher = QueuedModel("teacher", settings.teacher, teacher, settings, self.measures)
+        self.model = QueuedModel("model", settings.model, model, settings, self.measures)
         if self.status == "loading":
             self.status = "ready"
 
@@ -146,7 +148,7 @@ class Service:
         }
 
     @property
-    def _loaded(self) -> Asked:
+    def _loaded(self) -> QueuedModel:
         if self.model is None:
             raise NotReady
         return self.model

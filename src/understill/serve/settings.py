@@ -22,7 +22,7 @@ _PORTS = {"http": "80", "https": "443"}  # which browsers leave out
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """How a server is to run."""
 
     model: Path

@@ -22,9 +22,9 @@ from prometheus_client.multiprocess import mark_process_dead
 from understill.errors import UserError
 from understill.serve.listening import listen
 from understill.serve.logs import set_up_logs, tell
-from understill.serve.measures import SHARED
-from understill.serve.running import ECHO, Server, ending_signals, threads_of
-from understill.serve.settings import Settings
+from understill.serve.process import ECHO, Server, ending_signals, threads_of
+from understill.serve.prometheus import SHARED
+from understill.serve.settings import ServerSettings
 
 #: Seconds before a worker that ended by itself is replaced; twice as many each time that the new one fails too.
 PAUSE, LONGEST = 1.0, 60.0
@@ -32,7 +32,7 @@ PAUSE, LONGEST = 1.0, 60.0
 _TO_ALL = (signal.SIGINT, signal.SIGHUP)
 
 
-def serve(settings: Settings, say: Callable[[str], None]) -> None:
+def serve(settings: ServerSettings, say: Callable[[str], None]) -> None:
     """Serve a model until the process is told to stop; `say` hears where, as soon as it answers."""
     listening = listen(settings.host, settings.port)
     set_up_logs(settings.log)
@@ -61,7 +61,7 @@ class Worker:
 class Supervisor:
     """Keeps several workers at one socket: starts them, replaces one that ends by itself, and ends them all."""
 
-    def __init__(self, settings: Settings, listening: socket.socket, ready: Callable[[], None]) -> None:
+    def __init__(self, settings: ServerSettings, listening: socket.socket, ready: Callable[[], None]) -> None:
         self.settings, self.listening, self.ready = settings, listening, ready
         self.workers: list[Worker] = []
         self.begun = False  # all of the first have said that they are ready
@@ -200,7 +200,7 @@ def held_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _TO_ALL)
 
 
-def work(settings: Settings, listening: socket.socket, line: Connection, late: bool) -> None:
+def work(settings: ServerSettings, listening: socket.socket, line: Connection, late: bool) -> None:
     """Be a worker: tell the supervisor when ready, or what the mistake is, and end when it does."""
     set_up_logs(settings.log, os.getpid())
     try:
@@ -213,7 +213,7 @@ def work(settings: Settings, listening: socket.socket, line: Connection, late: b
 class WorkerServer(Server):
     """A server that does not outlive its supervisor."""
 
-    def __init__(self, settings: Settings, line: Connection, late: bool) -> None:
+    def __init__(self, settings: ServerSettings, line: Connection, late: bool) -> None:
         super().__init__(settings, lambda: line.send(""), signals=(signal.SIGTERM,), late=late)
         self.line = line
         self.all_end = False

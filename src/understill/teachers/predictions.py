@@ -116,7 +116,7 @@ def read_predictions(
     forms = [_form(name, file, task, labels) for file in files]
     if len({form.hard for form in forms}) > 1:
         raise UserError(f"teacher {name}: some of its files hold labels, others numbers → make them two teachers")
-    rows = _Rows(files)
+    rows = _ReadRows(files)
     for number, (file, form) in enumerate(zip(files, forms, strict=True)):
         for row in read_rows(file, form.columns, ("id",)):
             try:
@@ -266,7 +266,7 @@ def _shown(names: Sequence[str]) -> str:
 # Rows ----------------------------------------------------------------------------------------------------------------
 
 
-class _Rows:
+class _ReadRows:
     """Rows that were read, each with its place, and what is wrong with those that cannot be used."""
 
     def __init__(self, files: Sequence[File]) -> None:
@@ -294,7 +294,7 @@ class _Rows:
             self.problems.append(Problem(place, what, fix))
 
 
-def _log_probabilities(raw: Floats, rows: _Rows, values: Values) -> Floats:
+def _log_probabilities(raw: Floats, rows: _ReadRows, values: Values) -> Floats:
     """Turn probabilities into logits; numbers that are none are logits already."""
     sums = raw.sum(axis=1)
     sound = (raw >= 0).all(axis=1) & (np.abs(sums - 1) <= SLACK)
@@ -315,7 +315,7 @@ def _log_probabilities(raw: Floats, rows: _Rows, values: Values) -> Floats:
     return logs
 
 
-def _sorted(rows: _Rows, values: Floats) -> tuple[NDArray[np.uint64], Logits]:
+def _sorted(rows: _ReadRows, values: Floats) -> tuple[NDArray[np.uint64], Logits]:
     """Sort by key, noting rows that contradict one another."""
     keys = np.array(rows.keys, np.uint64)
     order = np.argsort(keys, kind="stable")

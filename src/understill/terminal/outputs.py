@@ -70,7 +70,7 @@ def show_export(made: Exported) -> None:
     for part in made.parts:
         console.say(f"wrote {part}")
     if made.left:
-        from understill.ship.forms import in_words
+        from understill.export.formats import in_words
 
         console.say(f"not exported: {in_words(made.left)} → --to onnx takes every task")
     second = ' --second "…"' if made.pair else ""

@@ -86,8 +86,8 @@ def _show_exports(plan: Plan) -> None:
     main = [each for each in plan.models if each.role in ("student", "model")]
     if not main:
         return
+    from understill.export.formats import allowed, kind_at
     from understill.models.shape import WORDS
-    from understill.ship.forms import allowed, kind_at
 
     start, settings = main[0].start, main[0].settings
     if settings.training.lr == "auto":

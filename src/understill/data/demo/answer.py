@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from understill.data.demo.fill import Columns, Dice, Words, fill, flat, objects
+from understill.data.demo.fill import Columns, Dice, Phrases, fill, flat, objects
 from understill.data.demo.world import DATES, DAYS, PRODUCTS
 
 GROUP = 4  # candidate answers to a question
 LABELS = ("0", "1")  # wrong, right
 
 #: (what customers ask, what helps). Entries 2n and 2n+1 are easily confused: same words, other need.
-TOPICS: tuple[tuple[Words, Words], ...] = (
+TOPICS: tuple[tuple[Phrases, Phrases], ...] = (
     (
-        Words.of("""
+        Phrases.of("""
             Can I still cancel the {product} before it is shipped?
             How do I stop my order of the {product} while it is in the warehouse?
             ---
             I changed my mind about the {product}, which has not left you yet. What now?
         """),
-        Words.of("""
+        Phrases.of("""
             Open your order and press cancel; as long as it has not left us, nothing is charged.
             Orders can be withdrawn in the order list until the parcel is handed to the courier.
             ---
@@ -27,13 +27,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             How do I send back the {product} that arrived on {day}?
             I have the {product} here and do not want to keep it. What must I do?
             ---
             The {product} is not for me, and I opened it on {day}. Where does it go?
         """),
-        Words.of("""
+        Phrases.of("""
             Print the return label and bring the parcel to a pickup point within thirty days.
             Pack it again, stick the label on the box and hand it to any post office.
             ---
@@ -41,13 +41,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             I forgot my password and cannot get in. What can I do?
             How do I choose a new password?
             ---
             The secret word for my account slipped my mind on {day}. Any way in?
         """),
-        Words.of("""
+        Phrases.of("""
             Click on the reset link below the login form and choose new secret letters.
             We send you a link with which you can set another password.
             ---
@@ -55,13 +55,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             I have a new mail address. Where do I change it?
             How can I log in with another mail address than before?
             ---
             My inbox moved to another provider on {day}. How do I tell you?
         """),
-        Words.of("""
+        Phrases.of("""
             Open your profile, enter the new address and confirm it in the mail we send there.
             Under settings you can replace the mail address you log in with.
             ---
@@ -69,13 +69,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             Where is my parcel with the {product} right now?
             How can I follow the {product} on its way to me?
             ---
             Has the {product} left yet, and when will the courier be here?
         """),
-        Words.of("""
+        Phrases.of("""
             The tracking number in your mail shows each stop of the parcel.
             Enter your order number on the tracking page to see where it is.
             ---
@@ -83,13 +83,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             Tracking says that the {product} was delivered, but I have nothing. What now?
             The courier claims to have brought the {product} on {day}; it is not here.
             ---
             Somebody must have taken the {product} from my doorstep. Who helps?
         """),
-        Words.of("""
+        Phrases.of("""
             Please ask your neighbours first; if it stays lost, we open a search and send another one.
             Report the missing parcel to us and we claim it from the courier.
             ---
@@ -97,13 +97,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             Which ways to pay do you offer for the {product}?
             Can I buy the {product} now and pay by invoice?
             ---
             Do you take bank transfer for the {product}?
         """),
-        Words.of("""
+        Phrases.of("""
             You can choose between card, transfer and invoice at the checkout.
             We accept all cards, and regular customers may pay after delivery.
             ---
@@ -111,13 +111,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             I was charged twice for the {product}. How do I get one payment back?
             My card shows two payments for the {product} since {day}. Why?
             ---
             Why did you debit the price of the {product} two times?
         """),
-        Words.of("""
+        Phrases.of("""
             One of the two is a reservation and disappears by itself within a week.
             Send us the statement and we pay back what was taken too much.
             ---
@@ -125,13 +125,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             The {product} broke after a few weeks. Is that covered?
             Who repairs the {product} under warranty?
             ---
             Since {day} the {product} is dead. Does the guarantee apply?
         """),
-        Words.of("""
+        Phrases.of("""
             Defects within two years are repaired for free; register the fault online.
             Our workshop mends it at no cost if you show the receipt.
             ---
@@ -139,13 +139,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             How do I clean the {product} without damaging it?
             What should I use to look after the {product}?
             ---
             How can I keep the {product} in good shape for years?
         """),
-        Words.of("""
+        Phrases.of("""
             Use a soft, damp cloth and never any strong cleaner.
             Wipe it once a week and keep it away from direct sun.
             ---
@@ -153,13 +153,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             When will you have the {product} in stock again?
             The {product} is sold out. Will it come back?
             ---
             Is there any hope of getting the {product}, which is no longer listed?
         """),
-        Words.of("""
+        Phrases.of("""
             New supplies come in next month; press remind me and we will write to you.
             It will be available again soon, and you can reserve one now.
             ---
@@ -167,13 +167,13 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
         """),
     ),
     (
-        Words.of("""
+        Phrases.of("""
             Will the {product} be cheaper soon, and do you give a discount?
             Where do I enter my voucher for the {product}?
             ---
             Is there any rebate on the {product}?
         """),
-        Words.of("""
+        Phrases.of("""
             There is a field for codes in the basket, and newsletter readers get ten percent off.
             Type the code before you pay; the price drops at once.
             ---
@@ -184,7 +184,7 @@ TOPICS: tuple[tuple[Words, Words], ...] = (
 
 ASKING = ("{asked}", "{asked}", "I have been a customer since {date}. {asked}")
 #: An answer may name the product or not; a wrong one that names it is a lure.
-LEADS = Words(("", "", "", "Happy to help. ", "Thank you for your question. ", "About the {product}: "))
+LEADS = Phrases(("", "", "", "Happy to help. ", "Thank you for your question. ", "About the {product}: "))
 
 
 def make(dice: Dice) -> Columns:

@@ -35,14 +35,14 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
-class Words:
+class Phrases:
     """Ways to say one thing; the rare ones never occur in train, so dev needs knowledge from elsewhere."""
 
     common: tuple[str, ...]
     rare: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, lines: str) -> Words:
+    def of(cls, lines: str) -> Phrases:
         """Read one entry per line; those under a line of dashes are rare."""
         common, _, rare = lines.partition("---")
         return cls(_entries(common), _entries(rare))
@@ -92,11 +92,11 @@ class Dice:
         """Draw a number below `end` that differs from the one each row has."""
         return np.asarray((taken + 1 + self.below(end - 1)) % end, dtype=np.int64)
 
-    def pick(self, words: Words) -> Texts:
+    def pick(self, words: Phrases) -> Texts:
         """Draw one of these words for each row."""
         return objects(words.all)[self.below(words.known(self.split))]
 
-    def pick_from(self, table: Sequence[Words], which: Ints) -> Ints:
+    def pick_from(self, table: Sequence[Phrases], which: Ints) -> Ints:
         """Draw, for each row, an entry of the list it points to, as an index into `flat(table)`."""
         starts = np.cumsum([0] + [len(words.all) for words in table[:-1]])
         known = np.array([words.known(self.split) for words in table])
@@ -134,7 +134,7 @@ def objects(values: Sequence[str]) -> Texts:
     return array
 
 
-def flat(table: Sequence[Words]) -> tuple[str, ...]:
+def flat(table: Sequence[Phrases]) -> tuple[str, ...]:
     """Put all entries of several lists into one, in the order `Dice.pick_from` counts them."""
     return tuple(entry for words in table for entry in words.all)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from understill.data.demo.fill import Columns, Dice, Ints, Texts, Words, fill, flat, objects
+from understill.data.demo.fill import Columns, Dice, Ints, Phrases, Texts, fill, flat, objects
 from understill.data.demo.world import CATEGORIES, COMMON_PER_CATEGORY, DAYS, PER_CATEGORY, SHELVES
 
 LABELS = ("follows", "open", "contradicts")
 
 #: Yes-or-no facts: (ticket yes, ticket no, statement yes, statement no). Each is independent of the others.
-STATES: dict[str, tuple[Words, Words, Words, Words]] = {
+STATES: dict[str, tuple[Phrases, Phrases, Phrases, Phrases]] = {
     "arrived": (
-        Words.of("""
+        Phrases.of("""
             It arrived this morning.
             The parcel reached us safely.
             The courier has handed it over.
@@ -21,7 +21,7 @@ STATES: dict[str, tuple[Words, Words, Words, Words]] = {
             It turned up at noon.
             It is already here.
         """),
-        Words.of("""
+        Phrases.of("""
             It has not arrived.
             We are still waiting for the parcel.
             The courier never came.
@@ -29,13 +29,13 @@ STATES: dict[str, tuple[Words, Words, Words, Words]] = {
             Nothing has turned up so far.
             It got lost on the way.
         """),
-        Words(("The parcel has been delivered.", "The delivery took place."), ("The goods have come.",)),
-        Words(
+        Phrases(("The parcel has been delivered.", "The delivery took place."), ("The goods have come.",)),
+        Phrases(
             ("The parcel has not been delivered.", "The delivery did not take place."), ("The goods have not come.",)
         ),
     ),
     "paid": (
-        Words.of("""
+        Phrases.of("""
             The bill is paid.
             I have already sent you the money.
             The price was debited from my card.
@@ -43,7 +43,7 @@ STATES: dict[str, tuple[Words, Words, Words, Words]] = {
             The invoice was settled at once.
             I transferred the sum last week.
         """),
-        Words.of("""
+        Phrases.of("""
             The bill is still unpaid.
             I have not sent you any money yet.
             Nothing was debited from my card.
@@ -51,11 +51,11 @@ STATES: dict[str, tuple[Words, Words, Words, Words]] = {
             The invoice is still due.
             I have yet to transfer the sum.
         """),
-        Words(("The payment has been made.", "The customer has paid."), ("The money was received.",)),
-        Words(("The payment has not been made.", "The customer has not paid."), ("The money was not received.",)),
+        Phrases(("The payment has been made.", "The customer has paid."), ("The money was received.",)),
+        Phrases(("The payment has not been made.", "The customer has not paid."), ("The money was not received.",)),
     ),
     "phoned": (
-        Words.of("""
+        Phrases.of("""
             I have phoned you about it.
             I called your hotline.
             I told your colleague on the phone.
@@ -63,7 +63,7 @@ STATES: dict[str, tuple[Words, Words, Words, Words]] = {
             I rang you up twice.
             I was on the line with your team.
         """),
-        Words.of("""
+        Phrases.of("""
             I have not phoned you about it.
             I never called your hotline.
             I did not reach anybody on the phone.
@@ -71,8 +71,8 @@ STATES: dict[str, tuple[Words, Words, Words, Words]] = {
             I did not ring you up.
             I was never on the line with your team.
         """),
-        Words(("The customer has phoned us.", "There was a phone call."), ("We got a call.",)),
-        Words(("The customer has not phoned us.", "There was no phone call."), ("We got no call.",)),
+        Phrases(("The customer has phoned us.", "There was a phone call."), ("We got a call.",)),
+        Phrases(("The customer has not phoned us.", "There was no phone call."), ("We got no call.",)),
     ),
 }
 COLOURS = ("red", "blue", "green", "black")
@@ -87,14 +87,16 @@ DENIALS = 0.2  # the share of negated statements
 
 #: What a statement may say; {by}, {to} and the rest are the values it claims.
 SAID = (
-    Words(("The order was a {category}.", "What was bought is a {category}."), ("It concerns a {category}.",)),
-    Words(("It is a present from {by} to {to}.", "{by} bought something for {to}."), ("{to} gets a gift from {by}.",)),
-    Words(("The order was placed on a {day}.", "The order is from {day}."), ("{day} was the day of purchase.",)),
-    Words(("The item is {colour}.", "The chosen colour is {colour}."), ("What was ordered looks {colour}.",)),
+    Phrases(("The order was a {category}.", "What was bought is a {category}."), ("It concerns a {category}.",)),
+    Phrases(
+        ("It is a present from {by} to {to}.", "{by} bought something for {to}."), ("{to} gets a gift from {by}.",)
+    ),
+    Phrases(("The order was placed on a {day}.", "The order is from {day}."), ("{day} was the day of purchase.",)),
+    Phrases(("The item is {colour}.", "The chosen colour is {colour}."), ("What was ordered looks {colour}.",)),
     *(words for state in STATES.values() for words in state[2:]),
 )
-VERBS = Words(("bought", "ordered", "chose"), ("purchased", "picked out"))
-CUSTOMERS = Words(("I", "We", "Last month I", "Last month we", "In spring I", "In spring we"))
+VERBS = Phrases(("bought", "ordered", "chose"), ("purchased", "picked out"))
+CUSTOMERS = Phrases(("I", "We", "Last month I", "Last month we", "In spring I", "In spring we"))
 VALUES = np.array([len(CATEGORIES), 2, len(DAYS.all), len(COLOURS), *(2 for _ in STATES)])
 SLOTS = 4  # the facts before the yes-or-no ones
 

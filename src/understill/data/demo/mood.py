@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from understill.data.demo.fill import Columns, Dice, Words, capital, fill, objects
+from understill.data.demo.fill import Columns, Dice, Phrases, capital, fill, objects
 
 LABELS = ("calm", "upset")
 
-THINGS = Words.of("""
+THINGS = Phrases.of("""
     the delivery
     the new app
     the packaging
@@ -34,7 +34,7 @@ THINGS = Words.of("""
     the fitting service
 """)
 
-GOOD = Words.of("""
+GOOD = Phrases.of("""
     great
     excellent
     lovely
@@ -60,7 +60,7 @@ GOOD = Words.of("""
     magnificent
 """)
 
-BAD = Words.of("""
+BAD = Phrases.of("""
     terrible
     awful
     poor
@@ -86,7 +86,7 @@ BAD = Words.of("""
     disgraceful
 """)
 
-HOW = Words.of("""
+HOW = Phrases.of("""
     really
     quite
     rather
@@ -100,7 +100,7 @@ HOW = Words.of("""
     genuinely
 """)
 
-PEOPLE = Words.of("""
+PEOPLE = Phrases.of("""
     my neighbour
     my sister
     my boss

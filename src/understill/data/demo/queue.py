@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from understill.data.demo.fill import Columns, Dice, Words, capital, fill, flat, objects
+from understill.data.demo.fill import Columns, Dice, Phrases, capital, fill, flat, objects
 from understill.data.demo.world import DATES, DAYS, PRODUCTS
 
 #: What customers say, by queue, as clauses that fit into the middle of a sentence.
-SAYINGS: dict[str, Words] = {
-    "delivery": Words.of("""
+SAYINGS: dict[str, Phrases] = {
+    "delivery": Phrases.of("""
         the {product} has not been delivered yet
         my parcel with the {product} is stuck at the depot
         the tracking page has not moved for days
@@ -19,7 +19,7 @@ SAYINGS: dict[str, Words] = {
         the van drove past our house on {day}
         the shipment of the {product} seems to be lost
     """),
-    "returns": Words.of("""
+    "returns": Phrases.of("""
         I want to send the {product} back
         I need a return label for the {product}
         the {product} does not fit and has to go back
@@ -31,7 +31,7 @@ SAYINGS: dict[str, Words] = {
         I changed my mind about the {product} and it is packed up again
         the box for sending back the {product} is too small
     """),
-    "refund": Words.of("""
+    "refund": Phrases.of("""
         I am waiting for my money back
         the refund for the {product} has not come
         you promised to pay me back by {day}
@@ -43,7 +43,7 @@ SAYINGS: dict[str, Words] = {
         the sum you owe me for the {product} has not been transferred
         the credit for the {product} never reached my card
     """),
-    "billing": Words.of("""
+    "billing": Phrases.of("""
         the invoice for the {product} is wrong
         I was charged twice for the {product}
         the bill shows a fee I do not know
@@ -55,7 +55,7 @@ SAYINGS: dict[str, Words] = {
         the statement lists the {product} two times
         you took the payment for the {product} once too often
     """),
-    "login": Words.of("""
+    "login": Phrases.of("""
         I cannot log in to my account
         my password is not accepted
         the reset link does not work
@@ -67,7 +67,7 @@ SAYINGS: dict[str, Words] = {
         the site rejects my username
         the sign-in page keeps throwing me out
     """),
-    "repair": Words.of("""
+    "repair": Phrases.of("""
         the {product} broke and is under warranty
         the {product} needs to be repaired
         a part of the {product} came off
@@ -79,7 +79,7 @@ SAYINGS: dict[str, Words] = {
         the {product} gave up the ghost on {day}
         a technician ought to look at the damaged {product}
     """),
-    "cancel": Words.of("""
+    "cancel": Phrases.of("""
         I want to cancel my order
         the order for the {product} has to be stopped
         please do not ship the {product}, I cancelled it
@@ -91,7 +91,7 @@ SAYINGS: dict[str, Words] = {
         you should call off the order from {day}
         I no longer want the {product} to be sent out
     """),
-    "address": Words.of("""
+    "address": Phrases.of("""
         I have moved and my address has changed
         the street on my order is wrong
         the {product} should go to my new flat
@@ -103,7 +103,7 @@ SAYINGS: dict[str, Words] = {
         my old residence is still on file
         the destination for the {product} has to be corrected
     """),
-    "stock": Words.of("""
+    "stock": Phrases.of("""
         I want to know when the {product} is available again
         the {product} is sold out
         I wonder whether you have the {product} in stock
@@ -115,7 +115,7 @@ SAYINGS: dict[str, Words] = {
         I hope that you will restock the {product} by {day}
         I am curious if fresh supplies of the {product} are coming
     """),
-    "voucher": Words.of("""
+    "voucher": Phrases.of("""
         my voucher code is not accepted
         the discount was not taken off the {product}
         my gift card shows no balance
@@ -127,7 +127,7 @@ SAYINGS: dict[str, Words] = {
         the price reduction you advertised on {day} is not applied
         the gift certificate is refused for the {product}
     """),
-    "privacy": Words.of("""
+    "privacy": Phrases.of("""
         I want my personal data deleted
         I no longer want your newsletter
         I ask which data you store about me
@@ -139,7 +139,7 @@ SAYINGS: dict[str, Words] = {
         your marketing mails must stop by {day}
         I object to how my details are processed
     """),
-    "setup": Words.of("""
+    "setup": Phrases.of("""
         I do not understand how to set up the {product}
         the instructions for the {product} are missing
         I need help with putting the {product} together

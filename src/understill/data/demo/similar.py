@@ -5,27 +5,27 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from understill.data.demo.fill import Columns, Dice, Ints, Texts, Words, fill, flat
+from understill.data.demo.fill import Columns, Dice, Ints, Phrases, Texts, fill, flat
 from understill.data.demo.world import CATEGORIES, COMMON_PER_CATEGORY, PER_CATEGORY, SHELVES
 
 #: What is wrong, by family; two problems of one family are related.
-TROUBLES: dict[str, tuple[Words, ...]] = {
+TROUBLES: dict[str, tuple[Phrases, ...]] = {
     "parcel": (
-        Words.of("""
+        Phrases.of("""
             The {product} has not been delivered yet, and the date has passed.
             I am still waiting for the {product}, the delivery is late.
             The {product} should have arrived by now, but nothing came.
             ---
             My {product} has yet to turn up, it is overdue.
         """),
-        Words.of("""
+        Phrases.of("""
             The {product} was delivered to the wrong house.
             The courier gave my {product} to a neighbour I do not know.
             The {product} went to the address of somebody else.
             ---
             A stranger down the road received my {product}.
         """),
-        Words.of("""
+        Phrases.of("""
             The box with the {product} was open and torn on arrival.
             The packaging of the {product} was ripped when it came.
             The parcel with the {product} came crushed and half open.
@@ -34,21 +34,21 @@ TROUBLES: dict[str, tuple[Words, ...]] = {
         """),
     ),
     "defect": (
-        Words.of("""
+        Phrases.of("""
             The {product} is broken and does not work any more.
             The {product} stopped working after two days.
             I tried everything, but the {product} no longer works.
             ---
             The {product} gave up the ghost after a week.
         """),
-        Words.of("""
+        Phrases.of("""
             There are deep scratches on the {product}.
             The surface of the new {product} is scratched.
             The {product} came with scratch marks all over it.
             ---
             The {product} has an ugly scrape on one side.
         """),
-        Words.of("""
+        Phrases.of("""
             A part of the {product} is missing from the box.
             The {product} is not complete, one piece is missing.
             I cannot find all the parts of the {product}.
@@ -57,21 +57,21 @@ TROUBLES: dict[str, tuple[Words, ...]] = {
         """),
     ),
     "money": (
-        Words.of("""
+        Phrases.of("""
             I was charged twice for the {product}.
             You took the money for the {product} two times.
             I see that I paid double for the {product}.
             ---
             My card was debited once too often for the {product}.
         """),
-        Words.of("""
+        Phrases.of("""
             The discount for the {product} was not applied.
             My voucher was not taken off the price of the {product}.
             I paid the full price for the {product} despite my discount code.
             ---
             The coupon for the {product} was ignored at the checkout.
         """),
-        Words.of("""
+        Phrases.of("""
             I have not received an invoice for the {product}.
             The invoice for the {product} never came by mail.
             Please send me the bill for the {product}, I need it for my taxes.
@@ -80,21 +80,21 @@ TROUBLES: dict[str, tuple[Words, ...]] = {
         """),
     ),
     "choice": (
-        Words.of("""
+        Phrases.of("""
             The {product} is too small for us.
             The {product} is not big enough, I need a larger size.
             I should have taken a bigger {product}.
             ---
             The {product} is tiny, much smaller than I had thought.
         """),
-        Words.of("""
+        Phrases.of("""
             The {product} has the wrong colour.
             I ordered the {product} in another colour than this.
             The colour of the {product} is not the one I chose.
             ---
             The {product} is blue, although I wanted a red one.
         """),
-        Words.of("""
+        Phrases.of("""
             The {product} looks cheap and is badly made.
             The quality of the {product} is poor.
             I am not happy with the poor quality of the {product}.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understill.data.demo.fill import Words
+from understill.data.demo.fill import Phrases
 
 #: Category → products, each as (usual name, other name). The last two of a category are rare.
 SHELVES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -68,15 +68,15 @@ COMMON_PER_CATEGORY = 4
 PER_CATEGORY = 6
 
 
-def _names(place: int) -> Words:
+def _names(place: int) -> Phrases:
     common = tuple(product[place] for shelf in SHELVES.values() for product in shelf[:COMMON_PER_CATEGORY])
     rare = tuple(product[place] for shelf in SHELVES.values() for product in shelf[COMMON_PER_CATEGORY:])
-    return Words(common, rare)
+    return Phrases(common, rare)
 
 
 PRODUCTS = _names(0)
-DAYS = Words(("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"))
+DAYS = Phrases(("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"))
 
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
            "December")  # fmt: skip
-DATES = Words(tuple(f"{day} {month}" for month in _MONTHS for day in range(1, 29)))
+DATES = Phrases(tuple(f"{day} {month}" for month in _MONTHS for day in range(1, 29)))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from understill.data.ingest import SourcedTask
 from understill.data.load import LoadedTask, decisive, read_tasks
 from understill.data.load import resolve as resolve_tasks
-from understill.data.normal import Plan as TaskPlan
 from understill.data.tagging import Tagger
 from understill.data.vectors import vector_size
 from understill.disk import file_digest
@@ -60,7 +60,7 @@ class Located:
     encoders: dict[EncoderSpec, str] = field(default_factory=dict)
     words: dict[WordsSpec, WordSource] = field(default_factory=dict)
     outside: dict[str, str] = field(default_factory=dict)  # digests of the teachers that are not trained here
-    tasks: Sequence[TaskPlan] = ()
+    tasks: Sequence[SourcedTask] = ()
     tagger: Tagger | None = None
 
 
@@ -69,7 +69,7 @@ def locate_all(recipe: Recipe, once: Once, found: Collector) -> Located:
     encoders: dict[EncoderSpec, str] = {}
     words: dict[WordsSpec, WordSource] = {}
     outside: dict[str, str] = {}
-    tasks: Sequence[TaskPlan] = ()
+    tasks: Sequence[SourcedTask] = ()
     tagger = None
     lengths = tuple((name, task.max_length) for name, task in recipe.tasks.items())
     for name in own_names(recipe):

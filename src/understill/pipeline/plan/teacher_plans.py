@@ -21,7 +21,7 @@ LABEL_VERSION = 1
 CHOICE_VERSION = 1
 
 
-class Candidate(NamedTuple):
+class UntunedTeacher(NamedTuple):
     """A teacher before its fine-tuning."""
 
     name: str
@@ -61,7 +61,9 @@ def chosen_early(recipe: Recipe) -> bool:
     return bool(rule and rule.by and any(spec.finetuned for spec in recipe.teachers))
 
 
-def _before_finetuning(inputs: Inputs, spec: TeacherSpec, trained: dict[str, list[ModelPlan]]) -> Iterator[Candidate]:
+def _before_finetuning(
+    inputs: Inputs, spec: TeacherSpec, trained: dict[str, list[ModelPlan]]
+) -> Iterator[UntunedTeacher]:
     """Yield a teacher, once for each of its seeds, and put its models among those that are trained."""
     recipe, own = inputs.recipe, inputs.own
     for _, name in spec.named_tasks():
@@ -69,7 +71,7 @@ def _before_finetuning(inputs: Inputs, spec: TeacherSpec, trained: dict[str, lis
             raise UserError(f"teacher {spec.name}: {name} is answered by another task's head; leave it out")
     keys = [name for name in own if not spec.tasks or name in spec.tasks]
     if not isinstance(spec, TrainedSpec):
-        yield Candidate(str(spec.name), spec, {(key,): () for key in keys})
+        yield UntunedTeacher(str(spec.name), spec, {(key,): () for key in keys})
         return
     settings = recipe.settings(spec)
     groups = {"": keys} if spec.models == "together" else {f"-{key}": [key] for key in keys}
@@ -84,7 +86,7 @@ def _before_finetuning(inputs: Inputs, spec: TeacherSpec, trained: dict[str, lis
             for suffix, group in groups.items()
         }
         mine += [model for group in models.values() for model in group]
-        yield Candidate(name, spec, models)
+        yield UntunedTeacher(name, spec, models)
 
 
 def _folds(
@@ -99,7 +101,7 @@ def _folds(
         yield plan_model(inputs, f"{name}-fold{number + 1}", "teacher", keys, settings, start, seed, fold=fold)
 
 
-def _lessons_of(inputs: Inputs, candidate: Candidate, choice: ChoicePlan | None) -> Iterator[TeacherPlan]:
+def _lessons_of(inputs: Inputs, candidate: UntunedTeacher, choice: ChoicePlan | None) -> Iterator[TeacherPlan]:
     """Yield a teacher for each task that it teaches, fine-tuned on it where its recipe says so."""
     spec = candidate.spec
     for group, models in candidate.models.items():
@@ -137,7 +139,7 @@ def _verdict_print(inputs: Inputs, key: str, digest: str) -> str:
 # The choice -----------------------------------------------------------------------------------------------------------
 
 
-def _plan_choice(inputs: Inputs, candidates: Sequence[Candidate]) -> ChoicePlan:
+def _plan_choice(inputs: Inputs, candidates: Sequence[UntunedTeacher]) -> ChoicePlan:
     """Plan which candidates go on to be fine-tuned; refused where their dev scores could not decide it."""
     recipe = inputs.recipe
     rule = recipe.targets.best

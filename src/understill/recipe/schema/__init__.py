@@ -2,7 +2,7 @@
 
 from understill.recipe.schema.annealing import Anneal
 from understill.recipe.schema.distil import Best, Distil, TargetsSpec, TaskDistil
-from understill.recipe.schema.models import Partial, Settings, SomeSection, over
+from understill.recipe.schema.layers import Partial, Settings, SomeSection, over
 from understill.recipe.schema.network import EncoderSpec, HeadSpec, HeadsSpec, SanSpec, WordsSpec
 from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment
 from understill.recipe.schema.teachers import CheckpointSpec, PredictionsSpec, TeacherSpec, TrainedSpec

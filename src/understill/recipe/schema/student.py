@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from understill.recipe.mistakes import shown
 from understill.recipe.schema.distil import Distil
-from understill.recipe.schema.models import Partial
+from understill.recipe.schema.layers import Partial
 from understill.recipe.section import Names, Section, Seed, Share, faulty
 
 

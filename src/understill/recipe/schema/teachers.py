@@ -17,7 +17,7 @@ from pydantic import (
 from understill.errors import UserError, nearest
 from understill.plugins import TEACHERS
 from understill.recipe.mistakes import shown
-from understill.recipe.schema.models import Partial
+from understill.recipe.schema.layers import Partial
 from understill.recipe.section import Names, Section, Seed, faulty
 from understill.recipe.sweep import several_seeds
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from helpers import MOOD, STARS, TASKS, TOPIC, liven
+from understill.export.onnx_graph import Graph, write_graph
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
 from understill.recipe.schema import HeadsSpec
 from understill.runtime.onnx import INPUTS
-from understill.ship.onnx import Graph, write_graph
 
 runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 pytest.importorskip("onnxscript", reason="needs onnxscript")

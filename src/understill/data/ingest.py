@@ -26,7 +26,7 @@ REPORT_EVERY = 8192
 
 
 @dataclass(frozen=True)
-class Plan:
+class SourcedTask:
     """One task as the recipe wants it: what it is and where its splits come from."""
 
     task: Task  # labels and range as given; empty where train shall tell
@@ -48,7 +48,7 @@ class _Unusable(Exception):
 class Pass:
     """One reading of a source: the artefacts it makes, how it deals rows out, and what it has found."""
 
-    plan: Plan
+    plan: SourcedTask
     split: str
     artifacts: dict[str, Artifact]  # train, and dev where it is held out; else the one split
     rules: Rules
@@ -161,7 +161,9 @@ class Pass:
             raise Fault(f"{held} train empty", "give dev a file, or a smaller share")
 
 
-def normalise(plan: Plan, cache: Path, skip: bool, bad: BadRows, progress: Progress | None) -> dict[str, TaskData]:
+def normalise(
+    plan: SourcedTask, cache: Path, skip: bool, bad: BadRows, progress: Progress | None
+) -> dict[str, TaskData]:
     """Return all splits of a task, from the cache where they are there; what is wrong is added to the bad rows."""
     task, done = plan.task, {}
     for split in sorted(plan.splits, key=lambda name: (name != "train", name)):
@@ -197,7 +199,7 @@ def _filled(task: Task, found: dict[str, Any]) -> Task:
     return replace(task, labels=labels, range=task.range or tuple(found.get("range") or ()) or None)
 
 
-def _facts(plan: Plan, task: Task, split: str) -> dict[str, Any]:
+def _facts(plan: SourcedTask, task: Task, split: str) -> dict[str, Any]:
     """Return everything that determines the content of one split; `task` has the labels that train has shown."""
     if split == "unlabelled":  # no label is read there, whatever labels there are
         task = replace(task, label=None, labels=())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from understill.cli.arguments import RecipeFile, Sets, examples_of, load
 from understill.cli.program import app
-from understill.cli.words import RecipeFile, Sets, examples_of, load
 from understill.errors import UserError
 
 if TYPE_CHECKING:

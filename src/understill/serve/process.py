@@ -18,9 +18,9 @@ from understill.runtime.cores import cores
 from understill.serve.app import make_app
 from understill.serve.listening import BACKLOG, let_nobody_begin, take_waiting
 from understill.serve.logs import tell
-from understill.serve.measures import Measures
+from understill.serve.prometheus import ServerMetrics
 from understill.serve.service import Service
-from understill.serve.settings import Settings, name_of
+from understill.serve.settings import ServerSettings, name_of
 
 #: Seconds that connections have, once nobody else can connect, to bring a request that is on its way.
 LAST_CALL = 2.0
@@ -47,13 +47,13 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ServerSettings,
         ready: Callable[[], None],
         *,
         signals: tuple[signal.Signals, ...],
         late: bool = False,
     ) -> None:
-        self.service = Service(settings, Measures())
+        self.service = Service(settings, ServerMetrics())
         self.ready, self.signals = ready, signals
         self.late = late  # the first connection is taken when the model is there, and not before
         self.told = math.inf  # when it was told to stop

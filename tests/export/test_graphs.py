@@ -14,13 +14,13 @@ from kinds import ALIKE, BEST, FOLLOWS, KINDS, SECOND, TASKS, TEXTS, save_kind
 from understill.disk import seal
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
+from understill.export import formats
+from understill.export.onnx_graph import write_onnx
 from understill.loading import load
 from understill.models.folder import load_model
 from understill.models.manifest import find_model
 from understill.models.shape import HEAD_SHAPES
 from understill.runtime.onnx import OnnxModel
-from understill.ship import forms
-from understill.ship.onnx import write_onnx
 from understill.tasks import Task
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime")
@@ -155,9 +155,9 @@ def test_an_export_is_no_model_to_train_or_score(both: tuple[Predictor, OnnxMode
 
 
 def test_missing_libraries_are_named_with_the_line_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "find_spec", lambda name: None)
+    monkeypatch.setattr(formats, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'onnx, onnxruntime and onnxscript → pip install "understill\[onnx\]"'):
-        forms.need_libraries()
+        formats.need_libraries()
 
 
 # Folders that are not whole -------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from typing import Any
 
 from kinds import FOLLOWS, MOOD, TOPIC
 from understill.evaluate.clock import Latency
-from understill.evaluate.efficiency import Interval
-from understill.ship.card import Card, DevScore, as_markdown
+from understill.evaluate.efficiency import BoundedValue
+from understill.export.card import Card, DevScore, as_markdown
 from understill.tasks import Task
 
 
@@ -26,7 +26,7 @@ def card_of(*tasks: Task, **more: Any) -> Card:
         "bytes": 1,
         "parameters": 1,
         "latency": Latency(0.1, 0.1, 0.1),
-        "rate": Interval(1.0, 1.0, 1.0),
+        "rate": BoundedValue(1.0, 1.0, 1.0),
         "timed": "for mood",
     }
     return Card(**{**facts, **more})

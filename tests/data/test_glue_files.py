@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from understill.data import glue
+from understill.data import glue_files
 from understill.data.encode import all_gold
 from understill.data.groups import count_queries, groups_of
 from understill.data.load import LoadedTask, load_tasks
@@ -208,7 +208,9 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
 
 
 def test_counts_are_compared_with_the_official_ones(tmp_path: Path) -> None:
-    counts = glue.verify_counts(lay_out(tmp_path, {name: OFFICIAL[name] for name in ("CoLA/train.tsv", "RTE/dev.tsv")}))
+    counts = glue_files.verify_counts(
+        lay_out(tmp_path, {name: OFFICIAL[name] for name in ("CoLA/train.tsv", "RTE/dev.tsv")})
+    )
     assert len(counts) == 30
     assert ("cola", "train", 2, 8551) in counts
     assert ("rte", "dev", 1, 277) in counts
@@ -237,7 +239,7 @@ def test_rows_that_carry_a_number_are_known_to_be_in_order_or_not(
     else:
         lines = [list(columns), *([str(value) for value in row] for row in zip(*columns.values(), strict=True))]
         path.write_text("".join("\t".join(line) + "\n" for line in lines))
-    assert glue.in_order(glue.find_files(tmp_path, "rte")["test"]) == ordered
+    assert glue_files.in_order(glue_files.find_files(tmp_path, "rte")["test"]) == ordered
 
 
 def test_an_index_goes_on_from_shard_to_shard(tmp_path: Path) -> None:
@@ -245,9 +247,9 @@ def test_an_index_goes_on_from_shard_to_shard(tmp_path: Path) -> None:
     for number, rows in enumerate([[0, 1], [2]]):
         columns = {"idx": rows, "sentence1": ["a"] * len(rows), "sentence2": ["b"] * len(rows)}
         pq.write_table(pa.table(columns), tmp_path / "RTE" / f"test-0000{number}-of-00002.parquet")
-    files = glue.find_files(tmp_path, "rte")["test"]
-    assert glue.in_order(files)
-    assert not glue.in_order(files[::-1])
+    files = glue_files.find_files(tmp_path, "rte")["test"]
+    assert glue_files.in_order(files)
+    assert not glue_files.in_order(files[::-1])
 
 
 # Pairs as queries with candidates
@@ -373,7 +375,7 @@ PARTIAL = {("mnli", "train"): 93_735, ("qqp", "train"): 64_635, ("qnli", "train"
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no GLUE data in ../shared/glue")
 def test_the_real_data_has_the_official_counts() -> None:
-    counts = glue.verify_counts(SHARED)
+    counts = glue_files.verify_counts(SHARED)
     for count in counts:
         assert count.found == PARTIAL.get((count.task, count.split), count.official), count
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from understill.cli.arguments import Sets, examples_of, load
 from understill.cli.program import app
-from understill.cli.words import Sets, examples_of, load
 
 
 @app.command(
@@ -28,7 +28,7 @@ def data(
     from understill import terminal
 
     if glue is not None:
-        from understill.data.glue import verify_counts
+        from understill.data.glue_files import verify_counts
 
         terminal.show_counts(verify_counts(glue))
     elif recipe is None:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from understill.evaluate.clock import Latency
-from understill.evaluate.efficiency import Interval
-from understill.ship.int8 import Rounded
-from understill.ship.parity import TOLERANCE, Parity
+from understill.evaluate.efficiency import BoundedValue
+from understill.export.int8 import Rounded
+from understill.export.parity import TOLERANCE, Parity
 from understill.tasks import Task
 
 #: The first version of sentence-transformers that the cross-encoders written here were tried with.
@@ -44,7 +44,7 @@ class Card:
     bytes: int
     parameters: int
     latency: Latency
-    rate: Interval
+    rate: BoundedValue
     timed: str  # what the speed was measured with: the task, the machine, how it was asked
     overlap: Mapping[str, int] = field(default_factory=dict)  # by dev set, its rows that are also in train
     unlabelled: str = ""  # what was read without labels

@@ -26,7 +26,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
-class Measures:
+class ServerMetrics:
     """The numbers of one process; shared with the other workers where there are some."""
 
     def __init__(self) -> None:

@@ -15,11 +15,11 @@ from kinds import SECOND as ANY_SECOND
 from understill.disk import seal
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
+from understill.export.formats import refuse_others
+from understill.export.huggingface import score_link, write_classifier
 from understill.loading import load
 from understill.models.encoder import HEAD_SHAPES
 from understill.models.folder import load_model
-from understill.ship.forms import refuse_others
-from understill.ship.huggingface import score_link, write_classifier
 from understill.tasks import Task
 from understill.teachers.checkpoints import open_checkpoint
 

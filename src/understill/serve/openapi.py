@@ -6,9 +6,9 @@ import json
 from html import escape
 from typing import Any
 
-from understill.serve.contract import Alive, Question, Ready, Refusal, Reply, TaskList
-from understill.serve.guard import OPEN
-from understill.serve.settings import Settings
+from understill.serve.middleware import OPEN
+from understill.serve.schemas import Alive, Question, Ready, Refusal, Reply, TaskList
+from understill.serve.settings import ServerSettings
 
 _RETRY = {"Retry-After": {"description": "Seconds to wait before asking again.", "schema": {"type": "integer"}}}
 _REFUSALS: dict[int, dict[str, Any]] = {
@@ -47,7 +47,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-def describe(schema: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def describe(schema: dict[str, Any], settings: ServerSettings) -> dict[str, Any]:
     """Complete FastAPI's description with the question's form, this server's limits and whether it wants a key."""
     schema["info"]["description"] = "A model that answers for texts and pairs of texts."
     forms = schema["components"]["schemas"]

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understill.serve.logs import tell
-from understill.serve.refusing import GONE
+from understill.serve.refusals import GONE
 from understill.serve.service import Service
 from understill.serve.settings import digest
 

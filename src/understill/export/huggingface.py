@@ -17,13 +17,13 @@ from understill.disk import refuse_damage, seal
 from understill.errors import UserError
 from understill.evaluate.clock import PIPELINE_BATCH, Text
 from understill.evaluate.predict import Network, predict_all
+from understill.export import sentences
 from understill.models.encoder import load_config, load_tokenizer
 from understill.models.folder import ModelFolder
 from understill.models.heads import Head
 from understill.models.pooling import POOLED
 from understill.recipe.schema import HeadsSpec
 from understill.runtime.answers import Answerer, Predictions
-from understill.ship import sentences
 from understill.tasks import Task
 from understill.teachers.checkpoints import Classifier
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from understill.disk import seal, write_json
 from understill.errors import UserError
+from understill.export.rowwise_int8 import round_products
 from understill.runtime.onnx import GRAPH, MANIFEST
-from understill.ship.rows import round_products
 from understill.tasks.metric import is_error
 
 #: Points by which arithmetic may let a loss seem to pass the limit; one row of a million is a hundred times that.

@@ -17,12 +17,12 @@ from tiny import WORDS
 from understill.disk import seal
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
+from understill.export.huggingface import write_classifier
+from understill.export.sentences import lines_of
 from understill.loading import load
 from understill.models.folder import load_model
 from understill.models.pooling import own_pooling
 from understill.models.shape import HEAD_SHAPES
-from understill.ship.huggingface import write_classifier
-from understill.ship.sentences import lines_of
 from understill.tasks import Task
 
 PLAIN = (MOOD, TOPIC, STARS, FOLLOWS, ALIKE)

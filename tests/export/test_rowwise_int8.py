@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kinds import KINDS, SECOND, TASKS, TEXTS, save_kind
+from understill.export.int8 import round_weights
+from understill.export.onnx_graph import write_onnx
+from understill.export.rowwise_int8 import round_columns, round_products
 from understill.models.folder import load_model
 from understill.runtime.onnx import OnnxModel
-from understill.ship.int8 import round_weights
-from understill.ship.onnx import write_onnx
-from understill.ship.rows import round_columns, round_products
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

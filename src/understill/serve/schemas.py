@@ -74,7 +74,7 @@ class Labelled(Form):
     )
 
 
-class Scored(Form):
+class ScoreAnswer(Form):
     """The answer of a task of scores, or of a candidate in a ranking."""
 
     score: float = Field(description="The score, on the task's scale.", examples=[3.4])
@@ -86,10 +86,10 @@ class SeveralScored(Form):
     scores: dict[str, float] = Field(description="The scores by their names.", examples=[{"valence": 0.3}])
 
 
-Row = dict[str, Labelled | Scored | SeveralScored]
+Row = dict[str, Labelled | ScoreAnswer | SeveralScored]
 
 
-class Said(Form):
+class ModelAnswers(Form):
     """What a model says of all rows."""
 
     model: str = Field(description="The name of the model.", examples=["quickstart/int8"])
@@ -97,10 +97,10 @@ class Said(Form):
     milliseconds: float = Field(description="From the question to these answers, waiting included.", examples=[4.2])
 
 
-class Reply(Said):
+class Reply(ModelAnswers):
     """What the model says of all rows, and the teacher where it was asked."""
 
-    teacher: Said | None = Field(None, description="What the teacher says; there only if it was asked for.")
+    teacher: ModelAnswers | None = Field(None, description="What the teacher says; there only if it was asked for.")
     differ: list[list[str]] | None = Field(
         None,
         description="For each row, the tasks whose label differs, or whose scores lie more than a tenth of the range "

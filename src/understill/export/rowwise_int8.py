@@ -29,7 +29,7 @@ def round_products(model: ModelProto) -> None:
     from onnx import helper, numpy_helper
 
     graph = model.graph
-    writer = _Writer(graph)
+    writer = _NodeWriter(graph)
     nodes = [made for node in graph.node for made in writer.exchange(node)]
     del graph.node[:]
     graph.node.extend(nodes)
@@ -48,7 +48,7 @@ def round_columns(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArra
     return np.rint(matrix / scales).astype(np.int8), scales
 
 
-class _Writer:
+class _NodeWriter:
     """Writes the nodes that stand for products, and keeps the tensors that they need."""
 
     def __init__(self, graph: GraphProto) -> None:

@@ -28,8 +28,8 @@ from understill.disk import seal
 from understill.errors import UserError
 from understill.loading import load
 from understill.serve import starting
-from understill.serve.running import ending_signals, threads_of
-from understill.serve.settings import Settings, digest, name_of, read_keys
+from understill.serve.process import ending_signals, threads_of
+from understill.serve.settings import ServerSettings, digest, name_of, read_keys
 
 
 class Pressing:
@@ -129,8 +129,8 @@ def test_ctrl_c_does_not_drain(exports: dict[str, Path], tmp_path: Path, process
 
 #: A server for which a second signal is one however early, or however late, it comes.
 ECHO = """
-from understill.serve import running, starting
-running.ECHO = starting.ECHO = {seconds}
+from understill.serve import process, starting
+process.ECHO = starting.ECHO = {seconds}
 from understill.cli import main
 main()
 """
@@ -172,7 +172,7 @@ REQUEST = (
 ASKED = """
 import asyncio, json, socket, threading
 from pathlib import Path
-from understill.serve import running
+from understill.serve import process
 
 told = {{}}
 
@@ -185,7 +185,7 @@ def ask(listening, name):
     client.sendall({request!r})
     threading.Thread(target=lambda: tell(name, client.recv(15).decode())).start()
 
-filter_of, waiting_of = running.let_nobody_begin, running.take_waiting
+filter_of, waiting_of = process.let_nobody_begin, process.take_waiting
 {patch}
 from understill.cli import main
 main()
@@ -204,14 +204,14 @@ def take(listening):
         tell("after", type(error).__name__)
     return found
 
-running.HANDSHAKE, running.let_nobody_begin, running.take_waiting = 0, begin, take
+process.HANDSHAKE, process.let_nobody_begin, process.take_waiting = 0, begin, take
 """
 #: A little after connections have been forbidden; it had been begun before.
 BEING_MADE = """
 def begin(listening):
-    asyncio.get_running_loop().call_later(running.HANDSHAKE / 3, ask, listening, "made")
+    asyncio.get_running_loop().call_later(process.HANDSHAKE / 3, ask, listening, "made")
 
-running.let_nobody_begin = begin
+process.let_nobody_begin = begin
 """
 
 
@@ -539,7 +539,7 @@ def test_a_teacher_without_a_task_of_the_model_is_refused(exports: dict[str, Pat
     assert done.returncode == 2 and "has no task of the model's, which are mood, topic" in done.stderr
 
 
-# Settings -------------------------------------------------------------------------------------------------------------
+# Settings ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_is_named_after_its_folder_and_its_run() -> None:
@@ -559,9 +559,9 @@ def test_keys_are_kept_as_digests_alone(tmp_path: Path, monkeypatch: pytest.Monk
     assert read_keys(None) == ()
     monkeypatch.setenv("UNDERSTILL_KEYS", "one  two\nthree")
     assert read_keys(None) == tuple(map(digest, ("one", "two", "three")))
-    assert "three" not in repr(Settings(Path("model"), keys=read_keys(None)))
+    assert "three" not in repr(ServerSettings(Path("model"), keys=read_keys(None)))
     with pytest.raises(UserError, match="never has room"):
-        Settings(Path("model"), queue=1)
+        ServerSettings(Path("model"), queue=1)
 
 
 def test_keys_that_are_none_are_refused_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -585,7 +585,7 @@ def test_keys_that_are_none_are_refused_and_not_shown(tmp_path: Path, monkeypatc
 
 def test_a_site_is_named_as_browsers_name_it_or_refused() -> None:
     for site in ("https://example.org", "http://localhost:3000", "http://[::1]:8080", "*", "app://local"):
-        assert Settings(Path("model"), cors=(site,)).cors == (site,)
+        assert ServerSettings(Path("model"), cors=(site,)).cors == (site,)
     for site, named in (
         ("https://example.org/", "https://example.org"),
         ("example.net", "https://example.net"),
@@ -595,10 +595,10 @@ def test_a_site_is_named_as_browsers_name_it_or_refused() -> None:
         (" http://a.b ", "http://a.b"),
     ):
         with pytest.raises(UserError, match=f"alone → write {re.escape(named)}$"):
-            Settings(Path("model"), cors=("https://fine.org", site))
+            ServerSettings(Path("model"), cors=("https://fine.org", site))
     for site in ("", "https://", "https://*.example.org", "a b", "https://user@host"):
         with pytest.raises(UserError, match="no site → write scheme://host"):
-            Settings(Path("model"), cors=(site,))
+            ServerSettings(Path("model"), cors=(site,))
 
 
 def test_the_cores_are_shared_where_a_system_tells_how_many_are_allowed_and_where_it_does_not(

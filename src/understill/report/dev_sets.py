@@ -30,7 +30,7 @@ MANY = 30
 
 
 @dataclass(frozen=True)
-class Said:
+class DevAnswers:
     """What the columns of a run say of one dev set, and its texts."""
 
     place: str
@@ -50,7 +50,7 @@ class Said:
         return self.kept.get("teachers")
 
 
-def place_facts(said: Said, by: str | None = None, column: Sequence[str | None] | None = None) -> Place:
+def place_facts(said: DevAnswers, by: str | None = None, column: Sequence[str | None] | None = None) -> Place:
     """Gather what is shown of one dev set; a column of the user's, named `by`, may part the rows too."""
     task, mine, taught = said.task, said.mine, said.taught
     classes = task.kind.has_classes
@@ -86,7 +86,7 @@ def _confusion(gold: Array, values: Array, count: int) -> Ints:
     return np.bincount(pairs, minlength=count * count).reshape(count, count)
 
 
-def _retention(said: Said) -> dict[str, float]:
+def _retention(said: DevAnswers) -> dict[str, float]:
     """Return the share of its teachers' scores that a model has, over the rows that they answer."""
     if not said.taught:
         return {}
@@ -98,7 +98,7 @@ def _retention(said: Said) -> dict[str, float]:
 # Slices ---------------------------------------------------------------------------------------------------------------
 
 
-def _parts(said: Said) -> dict[str, dict[str, Bools]]:
+def _parts(said: DevAnswers) -> dict[str, dict[str, Bools]]:
     """Part the rows by length, by label and by how sure the teachers are."""
     table, task = said.data.table(), said.task
     lengths = pc.utf8_length(table["text1"])
@@ -140,12 +140,12 @@ def _by_number(numbers: Array) -> dict[str, Bools]:
 # Examples -------------------------------------------------------------------------------------------------------------
 
 
-def _examples(said: Said) -> Examples:
+def _examples(said: DevAnswers) -> Examples:
     """Find the rows on which a model differs from its teachers or, without any, from gold; the clearest first."""
     return _differing_tops(said) if said.task.kind.grouped else _differing_rows(said)
 
 
-def _differing_rows(said: Said) -> Examples:
+def _differing_rows(said: DevAnswers) -> Examples:
     mine, taught, task = said.mine, said.taught, said.task
     logits, theirs = mine.predictions.logits, taught.predictions.logits if taught else None
     rows, total = _clearest(*task.kind.differing(task, logits, mine.gold, theirs))
@@ -155,7 +155,7 @@ def _differing_rows(said: Said) -> Examples:
     return _found(said, total, len(logits), shown)
 
 
-def _differing_tops(said: Said) -> Examples:
+def _differing_tops(said: DevAnswers) -> Examples:
     """Find queries with another candidate on top; each is shown with the candidates in question."""
     mine, taught = said.mine, said.taught
     assert mine.groups is not None
@@ -182,7 +182,7 @@ def _clearest(differ: Bools, clear: Array) -> tuple[Ints, int]:
     return rows[np.argsort(-clear[rows], kind="stable")][:SHOWN], len(rows)
 
 
-def _texts(said: Said, rows: Ints) -> list[tuple[str, ...]]:
+def _texts(said: DevAnswers, rows: Ints) -> list[tuple[str, ...]]:
     table = said.data.table().take(pa.array(rows))
     columns = [
         [_beginning(text) for text in table[f"text{number + 1}"].to_pylist()] for number in range(len(said.task.text))
@@ -198,7 +198,7 @@ def _gold(task: Task, gold: NDArray[np.float64]) -> str:
     return "–" if np.isnan(gold).any() else task.kind.gold_shown(task, gold)
 
 
-def _found(said: Said, total: int, rows: int, shown: Sequence[Example]) -> Examples:
+def _found(said: DevAnswers, total: int, rows: int, shown: Sequence[Example]) -> Examples:
     against = "teachers" if said.taught else "gold"
     by = (said.main, "teachers") if said.taught else (said.main,)
     return Examples(total, rows, against, by, tuple(shown))

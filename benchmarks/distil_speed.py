@@ -97,7 +97,9 @@ class Bench:
         said = predict_all(self.teacher, self.rows.tokens, [data.task], self.options.label_batch)[data.task.name]
         with tempfile.TemporaryDirectory(dir=self.folder) as fresh:
             place = Path(fresh) / "targets"
-            write_targets(place, data, [TeacherFacts("t", "d", None)], [said.logits], dtype="float16", rule={})
+            write_targets(
+                place, data, [TeacherFacts("t", "d", None)], {"logits": [said.logits]}, dtype="float16", rule={}
+            )
             found = read_targets(place, data, {"t": "d"})
         one: dict[str, Any] = {"combine": "mean_probabilities", "weights": np.ones(1)}
         self.answers = join(found.logits, False, form="log_probabilities", temperature=TEMPERATURE, **one)
@@ -106,7 +108,7 @@ class Bench:
     def batches(self, answers: Any = None) -> Batches:
         """Return the batches, with the teacher's answers or without."""
         sizes = sizes_on(self.options.device, self.options.max_length)
-        streams = [Stream(0, [self.rows.tokens], teacher=answers)]
+        streams = [Stream(0, [self.rows.tokens], columns={} if answers is None else {"logits": answers})]
         return Batches(streams, batch=self.options.batch, seed=0, sizes=sizes)
 
     def ours(self, *, fast: bool) -> Ours:

@@ -116,7 +116,9 @@ def measure(point: dict[str, Any], folder: Path) -> dict[str, Any]:
     ]
     clock.append(now(device))
     peaks["label"] = memory()["VmHWM"]
-    streams = [Stream(at, [own], teacher=each) for at, (own, each) in enumerate(zip(tokens, said, strict=True))]
+    streams = [
+        Stream(at, [own], columns={"logits": each}) for at, (own, each) in enumerate(zip(tokens, said, strict=True))
+    ]
     batches = Batches(streams, batch=training.batch, seed=0)
     student = our_model(point["encoder"], tasks, None, length)
     accelerator = make_accelerator(Machine(device=device), training.precision)

@@ -267,7 +267,7 @@ def test_shuffling_the_training_file_leaves_each_rows_targets_as_they_were(
         lessons = named(plan, "student").distillation
         assert lessons
         texts = plan.loaded["mood"].splits["train"].table().column("text1").to_pylist()
-        found.append(dict(zip(texts, join_targets(plan, lessons)["mood", "train"].tolist(), strict=True)))
+        found.append(dict(zip(texts, join_targets(plan, lessons)["mood", "train"]["logits"].tolist(), strict=True)))
     assert found[0] == found[1]
     assert len(found[0]) == 50
 
@@ -292,7 +292,7 @@ def test_out_of_fold_targets_are_those_of_the_model_that_has_not_seen_the_row(di
     (targets,) = plan.targets
     data = plan.loaded["mood"].splits["train"]
     table = pq.read_table(targets.folder / "targets.parquet")
-    stored = dict(zip(table["id"].to_pylist(), table["teacher_0"].to_pylist(), strict=True))
+    stored = dict(zip(table["id"].to_pylist(), table["logits_0"].to_pylist(), strict=True))
     folds, rows = fold_of(data, 2), data.table()
     for number in range(2):
         predictor = load(named(plan, _fold(plan, number)).folder / "model")
@@ -383,7 +383,7 @@ def test_a_checkpoint_of_another_kind_teaches_with_its_own_tokeniser(
     with torch.no_grad():
         said = model.eval()(**tokenizer([text], return_tensors="pt")).logits[0]
     # "calm" comes first in the task and second in the checkpoint.
-    assert joined["mood", "train"][0] == pytest.approx(said.flip(0).log_softmax(0).tolist(), abs=1e-4)
+    assert joined["mood", "train"]["logits"][0] == pytest.approx(said.flip(0).log_softmax(0).tolist(), abs=1e-4)
 
 
 def test_a_teacher_may_be_a_model_of_another_run(

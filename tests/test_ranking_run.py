@@ -73,7 +73,7 @@ def test_the_soft_targets_of_a_ranking_are_distributions_over_the_candidates(ran
     pipeline.run(recipe)
     plan = pipeline.make_plan(recipe)
     (lessons,) = plan.distillations
-    said = join_targets(plan, lessons)["answer", "train"]
+    said = join_targets(plan, lessons)["answer", "train"]["logits"]
     groups = groups_of(plan.loaded["answer"].splits["train"])
     assert np.bincount(groups, np.exp(said[:, 0])) == pytest.approx(1, abs=1e-4)
     assert len(np.unique(said)) > len(np.unique(groups)), "teachers tell candidates apart"

@@ -463,8 +463,8 @@ def test_a_student_over_words_reads_augmented_rows_that_its_teachers_label(soft:
         read = [source.ids[one:two] for one, two in pairwise(source.offsets)]
         assert [int((ids == tokenizer.mask_token_id).sum()) for ids in read] == masks
         assert sum(masks) > len(rows)
-        assert stream.teacher is not None and len(stream.teacher) == len(rows)
-        assert np.isfinite(stream.teacher).all()
+        assert len(stream.columns["logits"]) == len(rows)
+        assert np.isfinite(stream.columns["logits"]).all()
 
 
 def test_the_words_are_those_of_the_rows_as_they_are(soft: Callable[..., Recipe]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -54,8 +54,8 @@ def batches(sizes: list[int], *, both: bool = False, **options: Any) -> Batches:
 
 
 def equal(one: Batch, two: Batch) -> bool:
-    names = [field.name for field in fields(Batch)]
-    return all(torch.equal(getattr(one, name).nan_to_num(-1), getattr(two, name).nan_to_num(-1)) for name in names)
+    first, second = ({**vars(each), **each.columns, "columns": torch.tensor(len(each.columns))} for each in (one, two))
+    return all(torch.equal(first[name].nan_to_num(-1), second[name].nan_to_num(-1)) for name in first | second)
 
 
 def seen(source: Batches, steps: range) -> Counter[tuple[int, int, int]]:
@@ -239,7 +239,7 @@ def test_tensors_have_the_agreed_types_and_parts_are_views() -> None:
     batch = batches([20])[0]
     kinds = {name: getattr(batch, name).dtype for name in ("ids", "lengths", "second", "task", "row", "types")}
     assert set(kinds.values()) == {torch.int64}
-    assert batch.gold.dtype == batch.weight.dtype == batch.teacher.dtype == torch.float32
+    assert batch.gold.dtype == batch.weight.dtype == torch.float32
     assert batch.mask.dtype == torch.bool
     part = batch.part(slice(1, 3))
     assert len(part) == 2 and part.ids.data_ptr() == batch.ids[1].data_ptr()
@@ -427,36 +427,41 @@ def said(rows: int, outputs: int, seed: int) -> np.ndarray[Any, np.dtype[np.floa
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_a_teacher_says_of_a_row_arrives_with_that_row(mode: Literal["mixed", "one_task"]) -> None:
-    chosen = np.arange(3, 40, 2)
+    chosen, margin = np.arange(3, 40, 2), np.linspace(0, 1, 25, dtype=np.float32)
     parts = [
-        Stream(0, [make(40, 0), make(40, 1)], rows=chosen, teacher=said(40, 2, 0)),
-        Stream(1, [make(30, 2)], teacher=said(30, 3, 1).astype(np.float16)),
+        Stream(0, [make(40, 0), make(40, 1)], rows=chosen, columns={"logits": said(40, 2, 0)}),
+        Stream(1, [make(30, 2)], columns={"logits": said(30, 3, 1).astype(np.float16)}),
         Stream(2, [make(20, 3)]),
-        Stream(0, [make(25, 4)], teacher=said(25, 2, 2), share=0.5),
+        Stream(0, [make(25, 4)], columns={"logits": said(25, 2, 2), "margin": margin}, share=0.5),
     ]
     source = Batches(parts, batch=8, seed=0, mode=mode)
     for step in range(2 * source.steps_per_epoch):
         rows, batch = source.rows(step), source[step]
-        assert batch.teacher.shape == (8, 3)
+        assert batch.columns["logits"].shape == (8, 3) and batch.columns["margin"].shape == (8,)
         for place, (stream, row) in enumerate(zip(rows.stream, rows.row, strict=True)):
-            teacher = parts[stream].teacher
+            teacher = parts[stream].columns.get("logits")
             own = np.zeros(0) if teacher is None else teacher[row].astype(np.float32)
             expected = np.concatenate([own, np.full(3 - len(own), np.nan)])
-            np.testing.assert_array_equal(batch.teacher[place].numpy(), expected)
-        assert batch.part(slice(2, 5)).teacher.shape == (3, 3)
+            np.testing.assert_array_equal(batch.columns["logits"][place].numpy(), expected)
+            np.testing.assert_array_equal(
+                batch.columns["margin"][place].numpy(), margin[row] if stream == 3 else np.nan
+            )
+        assert batch.part(slice(2, 5)).columns["logits"].shape == (3, 3)
 
 
 def test_a_teacher_adds_its_column_and_changes_nothing_else() -> None:
     tokens = [make(40, 0), make(30, 1)]
     without = Batches(streams([[each] for each in tokens]), batch=4, seed=0)
     taught = Batches(
-        [Stream(task, [each], teacher=said(len(each), 2, 0)) for task, each in enumerate(tokens)], batch=4, seed=0
+        [Stream(task, [each], columns={"logits": said(len(each), 2, 0)}) for task, each in enumerate(tokens)],
+        batch=4,
+        seed=0,
     )
     for step in range(2 * without.steps_per_epoch):
-        assert without[step].teacher.shape == (4, 0)
-        assert taught[step].teacher.shape == (4, 2)
-        assert equal(replace(taught[step], teacher=without[step].teacher), without[step])
-    assert next(in_order(tokens[0], 0, 8)).teacher.shape == (8, 0)
+        assert without[step].columns == {}
+        assert taught[step].columns["logits"].shape == (4, 2)
+        assert equal(replace(taught[step], columns={}), without[step])
+    assert next(in_order(tokens[0], 0, 8)).columns == {}
 
 
 def test_a_task_keeps_its_number_when_it_is_the_only_one() -> None:

@@ -36,7 +36,10 @@ def mixtures(draw: st.DrawFn) -> list[Stream]:
         held = draw(st.none() | st.integers(2, 5))
         kept = None if held is None else np.flatnonzero(np.arange(rows) % held)
         width = draw(st.integers(0, 3))
-        streams.append(Stream(number, sources, rows=kept, teacher=said(rows, width) if width else None))
+        columns = {"logits": said(rows, width)} if width else {}
+        if draw(st.booleans()):
+            columns |= {"margin": said(rows, 1)[:, 0], "relations": said(rows, 6).reshape(rows, 2, 3)}
+        streams.append(Stream(number, sources, rows=kept, columns=columns))
     return streams
 
 

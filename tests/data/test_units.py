@@ -241,9 +241,9 @@ def test_the_order_of_candidates_does_not_change_which_queries_a_step_has() -> N
 def test_what_teachers_say_stays_with_its_candidate() -> None:
     tokens, groups = some_queries([4, 3, 6], shuffled=True)
     said = np.arange(13, dtype=np.float32)[:, None]
-    source = Batches([Stream(0, [tokens], teacher=said, groups=groups, most=3)], batch=3, seed=0)
+    source = Batches([Stream(0, [tokens], columns={"logits": said}, groups=groups, most=3)], batch=3, seed=0)
     for step in range(5):
-        assert torch.equal(source[step].teacher[:, 0].long(), source[step].row)
+        assert torch.equal(source[step].columns["logits"][:, 0].long(), source[step].row)
 
 
 def test_both_orders_of_the_texts_are_two_units() -> None:

@@ -31,10 +31,10 @@ def rows_of(
     count = len(task)
     nothing = torch.zeros(count, dtype=torch.long)
     ones = torch.ones(count) if weight is None else torch.tensor(weight)
-    said = torch.zeros(count, 0) if teacher is None else teacher
+    columns = {} if teacher is None else {"logits": teacher}
     groups = torch.arange(count) if group is None else torch.tensor(group)
     return Batch(
-        nothing[:, None], nothing, nothing, torch.tensor(task), torch.tensor(gold), ones, nothing, said, groups
+        nothing[:, None], nothing, nothing, torch.tensor(task), torch.tensor(gold), ones, nothing, groups, columns
     )
 
 
@@ -91,4 +91,4 @@ def lessons(draw: st.DrawFn) -> tuple[Tensor, Batch, Distil]:
             gold[row] = NAN
         elif lacks == "teacher":
             teacher[row] = NAN
-    return logits, replace(batch, gold=gold, teacher=teacher), distil
+    return logits, replace(batch, gold=gold, columns={"logits": teacher}), distil

@@ -26,7 +26,6 @@ def rows_of(task: list[int], gold: list[float]) -> Batch:
         torch.tensor(gold),
         torch.ones(count),
         torch.arange(count),
-        torch.zeros(count, 0),
         torch.arange(count),
     )
 

@@ -80,7 +80,7 @@ def test_a_mixed_batch_is_the_sum_of_its_tasks(problem: tuple[Tensor, Batch]) ->
     alone = []
     for task in range(4):
         mine = batch.task == task
-        only = Batch(*(getattr(batch, name)[mine] for name in Batch.__dataclass_fields__))
+        only = batch.map(lambda tensor, mine=mine: tensor[mine])
         alone.append(objective(logits[mine], only, 5.0).total)
         torch.testing.assert_close(loss.parts[0, task], 5.0 * alone[-1], rtol=1e-5, atol=1e-6)
         assert loss.counts[:, task].tolist() == [mine.sum(), mine.sum(), 0]
@@ -217,7 +217,7 @@ def taught_by_hand(logits: Tensor, batch: Batch, distil: Distil, regression: str
     total = torch.zeros(()).double()
     for row, task in enumerate(batch.task.tolist()):
         spec, own = MIXED[task], distil.of(MIXED[task].name)
-        said = batch.teacher[row, : spec.outputs].double().tolist()
+        said = batch.columns["logits"][row, : spec.outputs].double().tolist()
         gold, weight = float(batch.gold[row]), float(batch.weight[row])
         if math.isnan(said[0]):
             total = total + weight * by_hand(logits[row], task, gold, regression)
@@ -271,10 +271,10 @@ def test_parts_and_counts_say_where_the_loss_came_from(lesson: tuple[Tensor, Bat
     for kind, only in ((1, {"hard": 1, "soft": 0}), (2, {"hard": 0, "soft": 1})):
         named = {each.name: {**distil.of(each.name).model_dump(exclude={"tasks", "anneal"}), **only} for each in MIXED}
         # A row without a teacher has a hard part whatever the settings say.
-        mine = plain if kind == 1 else replace(plain, weight=(~batch.teacher[:, 0].isnan()).float())
+        mine = plain if kind == 1 else replace(plain, weight=(~batch.columns["logits"][:, 0].isnan()).float())
         alone = Objective(MIXED, "unit", Distil(anneal=None, tasks=named))(logits, mine)
         torch.testing.assert_close(loss.parts[kind], alone.parts[0], rtol=1e-4, atol=1e-4)
-    taught = ~batch.teacher[:, 0].isnan()
+    taught = ~batch.columns["logits"][:, 0].isnan()
     for task in range(4):
         mine = batch.task == task
         known = mine & (taught | ~batch.gold.isnan())
@@ -290,7 +290,7 @@ def test_fixed_ends_of_the_mix_are_plain_training_and_pure_distillation(lesson: 
     def learn(**how: Any) -> tuple[Tensor, Tensor]:
         return descend(Objective(MIXED, "sigmoid", Distil(**how, tasks=named)), logits, batch, 0.3)
 
-    plain = descend(Objective(MIXED, "sigmoid"), logits, replace(batch, teacher=torch.zeros(len(batch), 0)))
+    plain = descend(Objective(MIXED, "sigmoid"), logits, replace(batch, columns={}))
     assert alike(learn(anneal=1), plain)
     assert alike(learn(anneal=None, hard=1, soft=0), plain)
     assert alike(learn(anneal=0), learn(anneal=None, hard=0, soft=1))
@@ -299,7 +299,7 @@ def test_fixed_ends_of_the_mix_are_plain_training_and_pure_distillation(lesson: 
 @given(lessons(), st.floats(0, 1))
 def test_pure_distillation_reads_no_gold(lesson: tuple[Tensor, Batch, Distil], progress: float) -> None:
     logits, batch, _ = lesson
-    taught = ~batch.teacher[:, 0].isnan()
+    taught = ~batch.columns["logits"][:, 0].isnan()
     objective = Objective(MIXED, "sigmoid", Distil(anneal=0, loss="logits"))
     other = replace(batch, gold=torch.where(taught, 1.0 - batch.gold.clamp(0, 1), batch.gold))
     assert alike(descend(objective, logits, batch, progress), descend(objective, logits, other, progress))
@@ -309,8 +309,8 @@ def test_pure_distillation_reads_no_gold(lesson: tuple[Tensor, Batch, Distil], p
 def test_without_any_teacher_nothing_changes(lesson: tuple[Tensor, Batch, Distil], progress: float) -> None:
     logits, batch, distil = lesson
     batch = replace(batch, gold=batch.gold.nan_to_num(1.0))
-    silent = replace(batch, teacher=torch.full_like(batch.teacher, NAN))
-    absent = replace(batch, teacher=torch.zeros(len(batch), 0))
+    silent = replace(batch, columns={"logits": torch.full_like(batch.columns["logits"], NAN)})
+    absent = replace(batch, columns={})
     plain = descend(Objective(MIXED, "sigmoid"), logits, absent)
     for each in (silent, absent):
         assert alike(descend(Objective(MIXED, "sigmoid", distil), logits, each, progress), plain)
@@ -329,7 +329,7 @@ def test_teachers_of_one_row_leave_other_rows_and_columns_alone(
     for row, task in enumerate(batch.task.tolist()):
         foreign = [column for column in range(COLUMNS) if not 0 <= column - FIRST[task] < MIXED[task].outputs]
         assert not gradient[row, foreign].any()
-        if batch.teacher[row, 0].isnan():
+        if batch.columns["logits"][row, 0].isnan():
             assert torch.equal(gradient[row], plain[row])
 
 
@@ -418,7 +418,7 @@ def test_annealing_learns_from_one_target_between_label_and_teacher(
     logits, batch = problem
     task, distil = batch.task.tolist(), Distil(anneal=Anneal(start=mix, end=mix))
     teacher = speak(logits.flip(1)[:, :3] * 0.7, task, distil)
-    gradient = descend(Objective(MIXED, regression, distil), logits, replace(batch, teacher=teacher))[1]
+    gradient = descend(Objective(MIXED, regression, distil), logits, replace(batch, columns={"logits": teacher}))[1]
     leaf = logits.double().requires_grad_()
     total = torch.zeros(()).double()
     for row, each in enumerate(task):
@@ -445,7 +445,9 @@ def test_a_mean_is_over_rows_and_never_over_classes(loss: Any) -> None:
     batch = rows_of(task, [0.0] * 5, teacher=speak(raw, task, distil))
     mean = Objective(MIXED, "unit", distil)(logits, batch, 5.0).total
     rows = [
-        float(soft_by_hand(logits[row], each, batch.teacher[row].tolist(), distil.of(MIXED[each].name), "unit"))
+        float(
+            soft_by_hand(logits[row], each, batch.columns["logits"][row].tolist(), distil.of(MIXED[each].name), "unit")
+        )
         for row, each in enumerate(task)
     ]
     assert float(mean) == pytest.approx(np.mean(rows), rel=1e-5)
@@ -511,9 +513,9 @@ def test_a_row_with_neither_label_nor_teacher_adds_nothing(
 ) -> None:
     logits, batch, distil = lesson
     objective = Objective(MIXED, "sigmoid", distil)
-    gold, teacher = batch.gold.clone(), batch.teacher.clone()
+    gold, teacher = batch.gold.clone(), batch.columns["logits"].clone()
     gold[0], teacher[0] = NAN, NAN
-    empty = replace(batch, gold=gold, teacher=teacher)
+    empty = replace(batch, gold=gold, columns={"logits": teacher})
     total, gradient = descend(objective, logits, empty, progress)
     rest, _ = descend(objective, logits[1:], empty.part(slice(1, None)), progress)
     torch.testing.assert_close(total, rest, rtol=1e-5, atol=1e-5)

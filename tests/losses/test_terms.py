@@ -141,4 +141,4 @@ def test_gold_may_have_several_numbers_for_each_row() -> None:
     assert loss.parts[:, 1].tolist() == pytest.approx([0.0625 + 0.25 + 0.5 * (0.5625 + 0.25 + 0.25), 0.3125, 1.0625])
     assert loss.counts.tolist() == [[1, 2], [1, 2], [0, 2]]
     with pytest.raises(TrainingError, match="task place: a training row has no gold label and no teacher"):
-        objective.check(logits, replace(batch, teacher=torch.full((3, 2), NAN)))
+        objective.check(logits, replace(batch, columns={}))

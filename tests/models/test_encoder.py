@@ -19,7 +19,6 @@ from transformers import AutoConfig, AutoModel
 
 from helpers import TASKS, liven, same, some_batch, some_batches, some_model, weights_of, wider
 from understill import pipeline
-from understill.data.batch import Batch
 from understill.errors import UserError
 from understill.models.encoder import (
     Encoder,
@@ -71,7 +70,7 @@ def test_logits_do_not_depend_on_padding_or_on_other_rows(
         assert together.std(dim=0).min() > 0.1
         torch.testing.assert_close(model(wider(batch, 32)), together, rtol=0, atol=1e-5)
         torch.testing.assert_close(model(wider(batch, 61)), together, rtol=0, atol=1e-5)
-        backwards = Batch(*(getattr(batch, name).flip(0) for name in Batch.__dataclass_fields__))
+        backwards = batch.map(lambda tensor: tensor.flip(0))
         torch.testing.assert_close(model(backwards).flip(0), together, rtol=0, atol=1e-5)
         for row in range(len(batch)):
             only = batch.part(slice(row, row + 1))

@@ -14,7 +14,7 @@ from scipy.special import log_softmax, softmax
 
 from understill.errors import UserError
 from understill.targets import ensemble
-from understill.targets.ensemble import FLOOR, Rule, best, join, shares
+from understill.targets.ensemble import FLOOR, Rule, best, join, join_column, shares
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 SIZES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, 4))
@@ -238,3 +238,12 @@ def test_more_teachers_than_there_are_or_without_a_score_cannot_be_the_best() ->
         best(scores, 1, ["mnli", "rte"])
     with pytest.raises(UserError, match="teacher two has no dev score on mnli"):
         best({"one": {"mnli": 0.8}, "two": {"mnli": float("nan")}}, 1, ["mnli"])
+
+
+def test_a_further_column_is_the_weighted_mean_of_those_who_speak() -> None:
+    values = np.array([[1.0, 2.0, np.nan, np.nan], [5.0, np.nan, 3.0, np.nan]])
+    assert np.array_equal(
+        join_column(values, np.array([0.75, 0.25])), np.array([2.0, 2.0, 3.0, np.nan], np.float32), equal_nan=True
+    )
+    shaped = join_column(np.stack([np.zeros((2, 2, 3)), np.ones((2, 2, 3))]), np.array([0.5, 0.5]))
+    assert shaped.dtype == np.float32 and np.array_equal(shaped, np.full((2, 2, 3), 0.5))

@@ -62,7 +62,7 @@ def put(
     teachers: Sequence[TeacherFacts] = (ONE, TWO),
     dtype: Literal["float16", "float32"] = "float32",
 ) -> None:
-    write_targets(folder, data, teachers, logits, dtype=dtype, rule={"combine": "mean_probabilities"})
+    write_targets(folder, data, teachers, {"logits": logits}, dtype=dtype, rule={"combine": "mean_probabilities"})
 
 
 @pytest.fixture
@@ -115,20 +115,20 @@ def test_the_folder_holds_a_sorted_table_and_what_it_is(stored: Path, data: Task
     assert sorted(path.name for path in stored.iterdir()) == [MANIFEST, TABLE]
     assert [path.name for path in stored.parent.iterdir() if path.name.endswith(".part")] == []
     table = pq.read_table(stored / TABLE)
-    assert table.column_names == ["id", "teacher_0", "teacher_1"]
+    assert table.column_names == ["id", "logits_0", "logits_1"]
     ids = table.column("id").to_pylist()
     assert ids == sorted(set(data.table().column("id").to_pylist()))
-    assert table.column("teacher_0").type.list_size == 3
-    assert table.column("teacher_1").null_count == 1
+    assert table.column("logits_0").type.list_size == 3
+    assert table.column("logits_1").null_count == 1
     assert pq.ParquetFile(stored / TABLE).metadata.row_group(0).column(0).compression == "ZSTD"
     manifest = json.loads((stored / MANIFEST).read_text())
     assert manifest == {
-        "format": 1,
+        "format": 2,
         "task": TOPIC.to_dict(),
         "split": "train",
         "data": data.fingerprint,
         "rows": 11,
-        "outputs": 3,
+        "columns": [{"name": "logits", "shape": [3]}],
         "teachers": [
             {"name": "one", "digest": "d1", "score": 0.75},
             {"name": "two", "digest": "d2", "score": None},
@@ -139,6 +139,49 @@ def test_the_folder_holds_a_sorted_table_and_what_it_is(stored: Path, data: Task
     }
 
 
+def test_further_columns_are_kept_beside_the_logits_in_their_shapes(tmp_path: Path, data: TaskData) -> None:
+    margins, relations = np.linspace(-1, 1, 11, dtype=np.float32), np.arange(66, dtype=np.float32).reshape(11, 2, 3)
+    silent = margins.copy()
+    silent[3] = np.nan
+    answers = {
+        "logits": [some_logits(data), some_logits(data, 8)],
+        "margin": [margins, silent],
+        "relations": [relations, -relations],
+    }
+    write_targets(tmp_path / "targets", data, (ONE, TWO), answers, dtype="float32", rule={})
+    assert pq.read_schema(tmp_path / "targets" / TABLE).names == [
+        "id",
+        *(f"{name}_{at}" for name in answers for at in (0, 1)),
+    ]
+    targets = read_targets(tmp_path / "targets", data, BOTH)
+    for name, (one, two) in answers.items():
+        assert np.array_equal(targets.columns[name][0], one) and np.array_equal(
+            targets.columns[name][1], two, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize(
+    ("margins", "words"),
+    [
+        ([np.zeros(11), np.zeros((11, 2))], r"give the column margin in different shapes, \[\(\), \(2,\)\]"),
+        (
+            [np.zeros(10), np.zeros(10)],
+            r"teacher one, task topic: margin of shape \[10\], but rows × margin are \[11\]",
+        ),
+        (
+            [np.zeros(11), np.full(11, np.inf)],
+            "teacher two, task topic: 11 of 11 rows have margin that are not all finite",
+        ),
+    ],
+)
+def test_a_column_that_cannot_be_right_is_refused(
+    tmp_path: Path, data: TaskData, margins: list[Floats], words: str
+) -> None:
+    answers = {"logits": [some_logits(data)] * 2, "margin": margins}
+    with pytest.raises(UserError, match=words):
+        write_targets(tmp_path / "targets", data, (ONE, TWO), answers, dtype="float32", rule={})
+
+
 def test_float16_takes_half_the_room(tmp_path: Path) -> None:
     data = stand(tmp_path, [f"text {number}" for number in range(3000)])
     logits = np.random.default_rng(0).normal(size=(3000, 3)).astype(np.float32)
@@ -146,7 +189,7 @@ def test_float16_takes_half_the_room(tmp_path: Path) -> None:
     for dtype in ("float16", "float32"):
         put(tmp_path / dtype, data, [logits], [ONE], dtype)  # type: ignore[arg-type]
         sizes[dtype] = (tmp_path / dtype / TABLE).stat().st_size
-        assert pq.read_schema(tmp_path / dtype / TABLE).field("teacher_0").type.value_type == module.TYPES[dtype]
+        assert pq.read_schema(tmp_path / dtype / TABLE).field("logits_0").type.value_type == module.TYPES[dtype]
     assert sizes["float32"] - sizes["float16"] > 0.7 * 3000 * 3 * 2
 
 
@@ -221,8 +264,8 @@ def infinity(logits: Floats) -> Floats:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (nan_in_a_row, "1 of 11 rows have a logit that is not a finite number"),
-        (infinity, "1 of 11 rows have a logit that is not a finite number"),
+        (nan_in_a_row, "1 of 11 rows have logits that are not all finite numbers"),
+        (infinity, "1 of 11 rows have logits that are not all finite numbers"),
         (lambda logits: logits[:-1], r"shape \[10, 3\], but rows × outputs are \[11, 3\]"),
         (lambda logits: logits[:, :2], r"shape \[11, 2\]"),
         (lambda logits: logits[:, 0], r"shape \[11\]"),
@@ -296,9 +339,9 @@ def with_value(index: int, value: float | None) -> Callable[[Any], Any]:
     """Return a change of a table that puts one number into a logit of teacher one."""
 
     def change(table: Any) -> Any:
-        lists = table.column("teacher_0").to_pylist()
+        lists = table.column("logits_0").to_pylist()
         lists[index][1] = value
-        return table.set_column(1, "teacher_0", pa.array(lists, table.column("teacher_0").type))
+        return table.set_column(1, "logits_0", pa.array(lists, table.column("logits_0").type))
 
     return change
 
@@ -319,12 +362,16 @@ def garbage(folder: Path) -> None:
 
 
 def fewer_classes(table: Any) -> Any:
-    lists = [values[:2] for values in table.column("teacher_0").to_pylist()]
-    return table.set_column(1, "teacher_0", pa.array(lists, pa.list_(pa.float32(), 2)))
+    lists = [values[:2] for values in table.column("logits_0").to_pylist()]
+    return table.set_column(1, "logits_0", pa.array(lists, pa.list_(pa.float32(), 2)))
 
 
 def task_with(**changes: Any) -> dict[str, Any]:
     return replace(TOPIC, **changes).to_dict()
+
+
+def wide(outputs: int) -> dict[str, Any]:
+    return {"name": "logits", "shape": [outputs]}
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -336,11 +383,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "manifest-not-text": (lambda folder: (folder / MANIFEST).write_bytes(b"\xff\xfe\x00"), "manifest.json cannot be"),
     "manifest-list": (lambda folder: (folder / MANIFEST).write_text("[]"), "manifest.json cannot be read"),
     "manifest-nested": (lambda folder: (folder / MANIFEST).write_text("[" * 100_000), "manifest.json cannot be read"),
-    "manifest-half": (lambda folder: (folder / MANIFEST).write_text('{"format": 1}'), "manifest.json cannot be read"),
+    "manifest-half": (lambda folder: (folder / MANIFEST).write_text('{"format": 2}'), "manifest.json cannot be read"),
     "manifest-types": (lambda folder: edit(folder, rows=["many"]), "manifest.json cannot be read"),
     "manifest-teachers": (lambda folder: edit(folder, teachers=[{"name": ["one"]}]), "manifest.json cannot be read"),
     "manifest-dtype": (lambda folder: edit(folder, dtype="int8"), "manifest.json cannot be read"),
-    "format": (lambda folder: edit(folder, format=99), "has format 99, and this understill reads format 1"),
+    "format": (lambda folder: edit(folder, format=99), "has format 99, and this understill reads format 2"),
     "no-table": (lambda folder: (folder / TABLE).unlink(), "targets.parquet cannot be read"),
     "table-bit": (flip, "targets.parquet was changed or damaged"),
     "table-cut": (lambda folder: os.truncate(folder / TABLE, 300), "targets.parquet was changed or damaged"),
@@ -408,13 +455,16 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "infinity-inside": (lambda folder: rewrite(folder, with_value(5, -np.inf)), "teacher one that are not finite"),
     "null-inside": (lambda folder: rewrite(folder, with_value(5, None)), "teacher one that are not finite"),
     "one-label-more": (
-        lambda folder: edit(folder, task=task_with(labels=(*TOPIC.labels, "other")), outputs=4),
+        lambda folder: edit(folder, task=task_with(labels=(*TOPIC.labels, "other")), columns=[wide(4)]),
         "4 outputs a row, and task topic has 3",
     ),
-    "outputs-of-another-number": (lambda folder: edit(folder, outputs=2), "2 outputs a row, and task topic has 3"),
+    "outputs-of-another-number": (
+        lambda folder: edit(folder, columns=[wide(2)]),
+        "2 outputs a row, and task topic has 3",
+    ),
     "table-of-other-width": (lambda folder: rewrite(folder, fewer_classes), "does not have the columns"),
     "table-without-a-teacher": (
-        lambda folder: rewrite(folder, lambda table: table.drop_columns(["teacher_1"])),
+        lambda folder: rewrite(folder, lambda table: table.drop_columns(["logits_1"])),
         "does not have the columns",
     ),
     "label-names": (
@@ -448,7 +498,9 @@ def test_the_ways_to_do_damage_do_none_by_themselves(stored: Path, data: TaskDat
 
 def test_whatever_lies_under_a_null_is_not_a_logit() -> None:
     lists = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0, 7.0, 7.0]), 2, mask=pa.array([False, True]))
-    assert np.array_equal(module._values(Path(), "one", lists), [[1.0, 2.0], [np.nan, np.nan]], equal_nan=True)
+    assert np.array_equal(
+        module._values(Path(), "one", "logits", lists), [[1.0, 2.0], [np.nan, np.nan]], equal_nan=True
+    )
 
 
 def test_a_folder_that_is_not_there_is_bad_too(tmp_path: Path, data: TaskData) -> None:
@@ -544,7 +596,7 @@ logits = np.arange(33, dtype=np.float32).reshape(11, 3)
 (folder.parent / f"ready-{sys.argv[3]}").touch()
 while not (folder.parent / "go").exists():
     time.sleep(0.001)
-write_targets(folder, data, [TeacherFacts("one", "d1", None)], [logits], dtype="float16", rule={})
+write_targets(folder, data, [TeacherFacts("one", "d1", None)], {"logits": [logits]}, dtype="float16", rule={})
 """
 
 

@@ -55,7 +55,7 @@ def taught_batches() -> Batches:
     """Return three steps an epoch, of short and long rows of which a teacher says something."""
     sizes = [8, 15, 22]
     streams = [
-        Stream(number, [some_tokens(task, rows, longest=40)], teacher=told(task, rows))
+        Stream(number, [some_tokens(task, rows, longest=40)], columns={"logits": told(task, rows)})
         for number, (task, rows) in enumerate(zip(TASKS, sizes, strict=True))
     ]
     return Batches(streams, batch=16, seed=0, window=2, weights=[1.0, 2.0, 0.5])

@@ -447,7 +447,7 @@ def taught_batches(*, silent: str = "", gold: float | None = None) -> Batches:
         said[:: 1 if task.name == silent else 5] = np.nan
         if gold is not None:
             tokens.gold[~np.isnan(said[:, 0])] = gold
-        streams.append(replace(stream, teacher=said.astype(np.float32)))
+        streams.append(replace(stream, columns={"logits": said.astype(np.float32)}))
     return Batches(streams, batch=8, seed=0, window=2, pad=0)
 
 

@@ -44,13 +44,13 @@ def batch_of(units: list[tuple[int, list[float]]], said: list[list[float]] | Non
     gold = [each for _, golds in units for each in golds]
     group = [7 * place + 3 for place, (_, golds) in enumerate(units) for _ in golds]  # only that they differ counts
     rows, nothing = len(task), torch.zeros(len(task), dtype=torch.long)
-    teacher = torch.zeros(rows, 0)
+    columns = {}
     if said is not None:
-        teacher = torch.full((rows, 2), NAN)
-        teacher[:, 0] = torch.tensor([each for golds in said for each in golds])
+        columns["logits"] = torch.full((rows, 2), NAN)
+        columns["logits"][:, 0] = torch.tensor([each for golds in said for each in golds])
     return Batch(
-        nothing[:, None], nothing, nothing, torch.tensor(task), torch.tensor(gold), torch.ones(rows), nothing, teacher,
-        torch.tensor(group),
+        nothing[:, None], nothing, nothing, torch.tensor(task), torch.tensor(gold), torch.ones(rows), nothing,
+        torch.tensor(group), columns,
     )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_the_order_of_candidates_does_not_matter(units: list[tuple[int, list[flo
     order = np.concatenate(
         [random.permutation(np.flatnonzero(batch.group.numpy() == unit)) for unit in batch.group.unique().tolist()]
     )
-    turned = Batch(*(getattr(batch, name)[order] for name in Batch.__dataclass_fields__))
+    turned = batch.map(lambda tensor: tensor[order])
     total, gradient = descend(objective, logits, batch)
     other, there = descend(objective, logits[order], turned)
     torch.testing.assert_close(other, total, rtol=1e-5, atol=1e-6)
@@ -376,11 +376,12 @@ def batches(
     tokens, groups = some_queries(sizes)
     if order:
         tokens = chosen(tokens, np.concatenate([np.flatnonzero(groups == query)[::-1] for query in range(len(sizes))]))
-    teacher = np.log(np.repeat(1 / np.array(sizes), sizes)).astype(np.float32)[:, None] if taught else None
-    silent = np.full((30, 2), np.nan, np.float32) if taught else None
+    even = np.log(np.repeat(1 / np.array(sizes), sizes)).astype(np.float32)[:, None]
+    teacher = {"logits": even} if taught else {}
+    silent = {"logits": np.full((30, 2), np.nan, np.float32)} if taught else {}
     streams = [
-        Stream(0, [some_tokens(MOOD, 30)], teacher=silent),
-        Stream(1, [tokens], teacher=teacher, groups=groups, most=most),
+        Stream(0, [some_tokens(MOOD, 30)], columns=silent),
+        Stream(1, [tokens], columns=teacher, groups=groups, most=most),
     ]
     return Batches(streams, batch=6, seed=0, mode=mode, window=2, pad=0, sizes=range(1, 33))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial
 from threading import Lock
 from typing import Any, Literal, NamedTuple
@@ -36,28 +36,32 @@ class Batch:
     lengths: Tensor  # int64 [n]
     second: Tensor  # int64 [n], first token of the second text; the length where there is none
     task: Tensor  # int64 [n], index of the row's task, or EVERY
-    gold: Tensor  # float32 [n], class index or score, or [n, numbers] where a kind has several; NaN where there is none
+    gold: Tensor  # float32 [n], class index or score; [n, K] where a task's gold has K numbers; NaN: there is none
     weight: Tensor  # float32 [n], weight of the row's loss
     row: Tensor  # int64 [n], row number within the task's data
-    teacher: (
-        Tensor  # float32 [n, W], what a teacher says of the row, W ≥ the task's outputs; NaN where none says anything
-    )
     group: Tensor  # int64 [n], equal for the candidates of a query, which stand side by side; other rows are alone
+    columns: Mapping[str, Tensor] = field(default_factory=dict)  # what teachers say, float32 [n, …]; NaN: nothing
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """Return the batch on another device."""
-        return Batch(*(getattr(self, field.name).to(device, non_blocking=non_blocking) for field in fields(self)))
+        return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pinned(self) -> Batch:
         """Return the batch in memory that a GPU can fetch by itself."""
-        return Batch(*(getattr(self, field.name).pin_memory() for field in fields(self)))
+        return self.map(Tensor.pin_memory)
 
     def part(self, rows: slice) -> Batch:
         """Return some of the rows, as views, padded as before."""
-        return Batch(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return self.map(lambda tensor: tensor[rows])
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """Return the batch with every tensor changed in the same way."""
+        columns = {name: change(values) for name, values in self.columns.items()}
+        tensors = {each.name: change(getattr(self, each.name)) for each in fields(self) if each.name != "columns"}
+        return Batch(**tensors, columns=columns)
 
     def cut(self, units: int) -> list[slice]:
         """Return where to cut the rows into parts of so many units: single rows, or whole groups."""
@@ -91,7 +95,7 @@ class Stream:
     task: int
     sources: Sequence[Tokens]  # one, or two that hold both orders of the same rows' texts
     rows: Ints | None = None  # only these rows; all, where none are given
-    teacher: Floats | None = None  # [all rows, the task's outputs], NaN where no teacher says anything
+    columns: Mapping[str, Floats] = field(default_factory=dict)  # what teachers say, [all rows, …]; NaN: nothing
     share: float = 0.0  # of the task's draws, where these are its unlabelled rows
     groups: Ints | None = None  # [all rows], the numbers of their queries, where candidates are drawn together
     most: int | None = None  # candidates of a query in a step
@@ -133,12 +137,8 @@ def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -
     count = len(rows.row)
     ids = np.full((count, rows.length), pad, np.int64)
     lengths, second = np.empty(count, np.int64), np.empty(count, np.int64)
-    several = max(
-        (each.gold.shape[1] for stream in streams for each in stream.sources if each.gold.ndim == 2), default=0
-    )
-    gold = np.full((count, several), np.nan, np.float32) if several else np.empty(count, np.float32)
-    width = max((stream.teacher.shape[1] for stream in streams if stream.teacher is not None), default=0)
-    teacher = np.full((count, width), np.nan, np.float32)
+    gold = np.full((count, *gold_shape(streams)), np.nan, np.float32)
+    columns = {name: np.full((count, *shape), np.nan, np.float32) for name, shape in column_shapes(streams).items()}
     origins = rows.stream.astype(np.int64) * 2 + rows.source
     cells = np.arange(rows.length)
     for origin in np.unique(origins):
@@ -151,13 +151,9 @@ def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -
         block = ids[here]
         block[full] = source.ids[(start[:, None] + cells)[full]]
         ids[here], lengths[here], second[here] = block, length, source.second[row]
-        if several:
-            own = source.gold[row].reshape(len(row), -1)
-            gold[here, : own.shape[1]] = own
-        else:
-            gold[here] = source.gold[row]
-        if stream.teacher is not None:
-            teacher[here, : stream.teacher.shape[1]] = stream.teacher[row]
+        put(gold, here, source.gold[row])
+        for name, values in stream.columns.items():
+            put(columns[name], here, values[row])
     tasks = np.array([stream.task for stream in streams], np.int64)
     return Batch(
         ids=torch.from_numpy(ids),
@@ -167,9 +163,32 @@ def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -
         gold=torch.from_numpy(gold),
         weight=torch.from_numpy(weights[rows.stream].astype(np.float32)),
         row=torch.from_numpy(rows.row.astype(np.int64)),
-        teacher=torch.from_numpy(teacher),
         group=torch.from_numpy(rows.group.astype(np.int64)),
+        columns={name: torch.from_numpy(values) for name, values in columns.items()},
     )
+
+
+def column_shapes(streams: Sequence[Stream]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of one row of each column: that of the widest stream, since tasks differ in their outputs."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for stream in streams:
+        for name, values in stream.columns.items():
+            own = values.shape[1:]
+            shapes[name] = tuple(map(max, shapes.get(name, own), own))
+    return shapes
+
+
+def gold_shape(streams: Sequence[Stream]) -> tuple[int, ...]:
+    """Return the shape of one row's gold: one number, unless some task has several."""
+    return max((source.gold.shape[1:] for stream in streams for source in stream.sources), default=())
+
+
+def put(target: Floats, rows: Ints, values: Floats) -> None:
+    """Write values of some rows into a table that may be wider than they are."""
+    if target.ndim > values.ndim:
+        values = values[:, None]
+    places: Any = (rows, *map(slice, values.shape[1:]))
+    target[places] = values
 
 
 def in_order(

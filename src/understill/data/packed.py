@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understill.data.batch import Batch, Batches, Rows, Stream
+from understill.data.batch import Batch, Batches, Rows, Stream, column_shapes, put
 from understill.data.sampling import Floats
 from understill.data.units import Ints, spans
 
@@ -30,7 +31,7 @@ class Packed:
     task: Tensor  # the rest as in Batch
     gold: Tensor
     weight: Tensor
-    teacher: Tensor
+    columns: Mapping[str, Tensor]
 
     def __len__(self) -> int:
         return len(self.task)
@@ -49,7 +50,7 @@ def pack(batch: Batch) -> Packed:
         task=batch.task,
         gold=batch.gold,
         weight=batch.weight,
-        teacher=batch.teacher,
+        columns=batch.columns,
     )
 
 
@@ -72,6 +73,7 @@ class Tables:
 
     def __init__(self, columns: dict[str, Tensor], pad: int) -> None:
         self.columns, self.pad = columns, pad
+        self.taught = {name.removeprefix(_TAUGHT): name for name in columns if name.startswith(_TAUGHT)}
 
     def pack(self, rows: Tensor, tokens: int, longest: int) -> Packed:
         """Pack rows, int64 [n], that have at most so many tokens in all."""
@@ -93,7 +95,7 @@ class Tables:
             task=columns["task"][rows],
             gold=columns["gold"][rows],
             weight=columns["weight"][rows],
-            teacher=columns["teacher"][rows],
+            columns={name: columns[at][rows] for name, at in self.taught.items()},
         )
 
 
@@ -113,9 +115,10 @@ class Resident(Tables):
                 own = _columns(streams, weights, number, source, rows)
                 parts.append({**own, "ids": tokens.ids, "start": base + tokens.offsets[rows]})
                 base += len(tokens.ids)
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in DTYPES}
+        dtypes = _dtypes(streams)
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in dtypes}
         super().__init__(
-            {name: torch.from_numpy(joined[name].astype(dtype)).to(device) for name, dtype in DTYPES.items()}, pad
+            {name: torch.from_numpy(joined[name].astype(dtype)).to(device) for name, dtype in dtypes.items()}, pad
         )
 
     def load(self, batches: Batches, step: int) -> Stretch:
@@ -131,12 +134,11 @@ class Streamed(Tables):
     def __init__(self, batches: Batches, device: torch.device, steps: int = 256) -> None:
         self.steps = min(steps, batches.steps_per_epoch)
         rows = self.steps * batches.batch
-        room_for = {"ids": rows * max(batches.sizes), "teacher": rows * _width(batches.streams)}
+        shapes = {"ids": (rows * max(batches.sizes),), **_taught_shapes(batches.streams, rows)}
         columns = {
-            name: torch.zeros(room_for.get(name, rows), dtype=getattr(torch, dtype), device=device)
-            for name, dtype in DTYPES.items()
+            name: torch.zeros(shapes.get(name, (rows,)), dtype=getattr(torch, dtype), device=device)
+            for name, dtype in _dtypes(batches.streams).items()
         }
-        columns["teacher"] = columns["teacher"].view(rows, -1)
         super().__init__(columns, batches.pad)
         self.helper = ThreadPoolExecutor(1)
         self.coming: tuple[int, Future[dict[str, NDArray[Any]]]] | None = None
@@ -164,8 +166,9 @@ class Streamed(Tables):
         chosen = [batches.rows(number) for number in range(step, self._end(batches, step))]
         stream, source, row = (np.concatenate([getattr(each, name) for each in chosen]) for name in Rows._fields[:3])
         count = len(row)
-        found = {name: np.empty(count, dtype) for name, dtype in DTYPES.items() if name not in ("ids", "teacher")}
-        found["teacher"] = np.empty((count, _width(batches.streams)), np.float32)
+        shapes = _taught_shapes(batches.streams, count)
+        dtypes = _dtypes(batches.streams)
+        found = {name: np.empty(shapes.get(name, (count,)), dtypes[name]) for name in dtypes if name != "ids"}
         groups, pieces = stream * 2 + source, {}
         for group in np.unique(groups):
             here = np.flatnonzero(groups == group)
@@ -193,8 +196,9 @@ DTYPES = {
     "gold": "float32",
     "weight": "float32",
     "task": "int64",
-    "teacher": "float32",
 }
+#: Before the names of columns that teachers filled.
+_TAUGHT = "taught:"
 
 
 def _columns(
@@ -203,16 +207,16 @@ def _columns(
     """Return what is known of some rows of a stream, save their tokens."""
     stream = streams[number]
     tokens = stream.sources[source]
-    said = np.full((len(rows), _width(streams)), np.nan, np.float32)
-    if stream.teacher is not None:
-        said[:, : stream.teacher.shape[1]] = stream.teacher[rows]
+    taught = {name: np.full(shape, np.nan, np.float32) for name, shape in _taught_shapes(streams, len(rows)).items()}
+    for name, values in stream.columns.items():
+        put(taught[f"{_TAUGHT}{name}"], np.arange(len(rows)), values[rows])
     return {
         "length": np.asarray(tokens.offsets[rows + 1] - tokens.offsets[rows]),
         "second": tokens.second[rows],
         "gold": tokens.gold[rows],
         "weight": np.full(len(rows), weights[number]),
         "task": np.full(len(rows), stream.task),
-        "teacher": said,
+        **taught,
     }
 
 
@@ -220,11 +224,16 @@ def resident_bytes(streams: Sequence[Stream]) -> int:
     """Return how much memory the tables of `Resident` take."""
     tokens = sum(len(source.ids) for stream in streams for source in stream.sources)
     rows = sum(len(stream) * len(stream.sources) for stream in streams)
-    return 4 * tokens + (32 + 4 * _width(streams)) * rows
+    numbers = sum(math.prod(shape) for shape in column_shapes(streams).values())
+    return 4 * tokens + (32 + 4 * numbers) * rows
 
 
-def _width(streams: Sequence[Stream]) -> int:
-    return max((stream.teacher.shape[1] for stream in streams if stream.teacher is not None), default=0)
+def _taught_shapes(streams: Sequence[Stream], rows: int) -> dict[str, tuple[int, ...]]:
+    return {f"{_TAUGHT}{name}": (rows, *shape) for name, shape in column_shapes(streams).items()}
+
+
+def _dtypes(streams: Sequence[Stream]) -> dict[str, str]:
+    return {**DTYPES, **dict.fromkeys(_taught_shapes(streams, 0), "float32")}
 
 
 def _starts(lengths: Tensor) -> Tensor:

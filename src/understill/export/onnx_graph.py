@@ -32,7 +32,7 @@ class Graph(nn.Module):
     def forward(self, ids: Tensor, lengths: Tensor, second: Tensor) -> tuple[Tensor, ...]:
         """Return what each task says of the rows: raw logits of classes, or scores on the task's scale."""
         task, gold = torch.full_like(lengths, EVERY), torch.zeros_like(lengths)
-        logits = self.model(Batch(ids, lengths, second, task, gold, gold, task, gold, task))
+        logits = self.model(Batch(ids, lengths, second, task, gold, gold, task, task))
         return tuple(self._answer(logits[:, self.model.columns(each.name)], each) for each in self.tasks)
 
     def _answer(self, own: Tensor, task: Task) -> Tensor:

@@ -149,15 +149,15 @@ class FusedObjective(Objective):
 
     def _hear(self, batch: Batch | Packed, queries: BatchQueries | None) -> _Heard | None:
         """Read the teachers' column; None where there is nothing to read."""
-        width = batch.teacher.shape[1]
-        if self.distil is None or not width:
+        teacher = batch.columns.get("logits")
+        if self.distil is None or teacher is None:
             return None
-        own = torch.arange(width, device=batch.teacher.device) < self.width[batch.task].unsqueeze(1)
-        taught = ~batch.teacher[:, 0].isnan()
+        own = torch.arange(teacher.shape[1], device=teacher.device) < self.width[batch.task].unsqueeze(1)
+        taught = ~teacher[:, 0].isnan()
         if queries is not None:
             taught = ~queries.any(~taught)
         # NaN goes before any arithmetic: times zero it would still be NaN, in the gradient as well.
-        return _Heard(taught, own, torch.where(own & taught.unsqueeze(1), batch.teacher, 0.0))
+        return _Heard(taught, own, torch.where(own & taught.unsqueeze(1), teacher, 0.0))
 
     def _gold(self, batch: Batch | Packed, heard: _Heard, queries: BatchQueries | None) -> Tensor:
         """Return gold labels, and what the teacher says where there is none."""

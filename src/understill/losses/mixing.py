@@ -62,6 +62,12 @@ def terms_of(task: Task, distil: Distil | None) -> TaskTerms:
     return TaskTerms(task, settings, tuple(names), LOSSES[task.kind.hard](), soft)
 
 
+def columns_for(task: Task, distil: Distil) -> tuple[str, ...]:
+    """Return the columns of teachers that a task's terms need; logits come first, since gold may be missing."""
+    needed = (name for term in terms_of(task, distil).soft.values() for name in term.needs.columns)
+    return tuple(dict.fromkeys(("logits", *needed)))
+
+
 def plugin_facts(settings: Distil) -> list[dict[str, Any]]:
     """Return what stands in fingerprints for the plug-ins of a task's distillation; nothing where there are none."""
     shapes = [settings.anneal.shape] if settings.anneal else []
@@ -84,7 +90,9 @@ def task_rows(terms: TaskTerms, batch: Batch | Packed, where: Tensor, regression
     if gold.ndim == 2:  # some task's gold has several numbers
         width = task.kind.gold_numbers(task)
         gold = gold[:, 0] if width == 1 else gold[:, :width]
-    columns = {"logits": batch.teacher[where][:, : task.outputs]} if batch.teacher.shape[1] else {}
+    columns = {name: values[where] for name, values in batch.columns.items()}
+    if "logits" in columns:  # other tasks may have more outputs
+        columns["logits"] = columns["logits"][:, : task.outputs]
     queries = None
     if task.kind.grouped:
         assert isinstance(batch, Batch), "rankings are not trained on packed rows"

@@ -67,7 +67,8 @@ class Spans:
         places = self.start.unsqueeze(1) + cells + (cells > 0) * self.skip.unsqueeze(1)
         there = cells < self.length.unsqueeze(1)
         ids = torch.where(there, line[places * there], pad)
-        return Batch(ids, self.length, self.second, *[self.length] * (len(fields(Batch)) - 3))
+        none = self.length  # of no use to an encoder
+        return Batch(ids, self.length, self.second, none, none, none, none, none)
 
 
 def joined(*parts: Spans) -> Spans:

@@ -14,7 +14,8 @@ from understill.losses.mixing import soft_term
 from understill.pipeline.examining import examination, faculties, open_teacher, progress_of
 from understill.pipeline.locking import alone
 from understill.pipeline.plan import Distillation, Plan, TargetsPlan
-from understill.targets.ensemble import join
+from understill.targets.columns import LOGITS, ask
+from understill.targets.ensemble import join, join_column
 from understill.targets.store import BadTargets, SoftTargets, TeacherFacts, read_targets, write_targets
 
 log = logging.getLogger(__name__)
@@ -32,23 +33,25 @@ def label(plan: Plan, targets: TargetsPlan, watch: Watch = silent) -> SoftTarget
                 return read_targets(targets.folder, data, digests)
             except BadTargets as error:
                 log.warning("%s; they are made again", error)
-        logits = []
+        answers: dict[str, list[NDArray[np.float32]]] = {name: [] for name in targets.columns}
         for teacher in targets.teachers:
-            progress = progress_of(watch, teacher, f"{targets.task}/{targets.split}", data.rows)
-            logits.append(open_teacher(plan, teacher).logits(data, progress))
+            opened = open_teacher(plan, teacher)
+            for name in targets.columns:
+                progress = progress_of(watch, teacher, f"{targets.task}/{targets.split}", data.rows)
+                answers[name].append(ask(opened, name, data, progress))
         facts = [
             TeacherFacts(teacher.name, teacher.digest, score)
             for teacher, score in zip(targets.teachers, scores, strict=True)
         ]
         rule = plan.recipe.targets.model_dump(mode="json")
-        write_targets(targets.folder, data, facts, logits, dtype=plan.recipe.targets.dtype, rule=rule)
+        write_targets(targets.folder, data, facts, answers, dtype=plan.recipe.targets.dtype, rule=rule)
         return read_targets(targets.folder, data, digests)
 
 
 def join_targets(
     plan: Plan, distillation: Distillation, watch: Watch = silent
-) -> dict[tuple[str, str], NDArray[np.float32]]:
-    """Return what the teachers of each task say together of every row, as the student's loss wants it."""
+) -> dict[tuple[str, str], dict[str, NDArray[np.float32]]]:
+    """Return what the teachers of each task say together of every row, column by column, as the losses want it."""
     chosen = faculties(plan, distillation, watch)
     joined = {}
     for targets in distillation.targets:
@@ -59,8 +62,9 @@ def join_targets(
         names = [facts.name for facts in found.teachers]
         distil = distillation.distil.of(targets.task)
         groups = grouping(plan.loaded[targets.task].splits[targets.split])
+        places = [names.index(teacher.name) for teacher in faculty.teachers]
         answers = join(
-            found.logits[[names.index(teacher.name) for teacher in faculty.teachers]],
+            found.logits[places],
             scored=found.task.kind.scaled,
             combine=distillation.rule.combine,
             weights=faculty.weights,
@@ -69,7 +73,12 @@ def join_targets(
             groups=groups,
         )
         _look_at_coverage(f"{targets.task}/{targets.split}", answers, groups)
-        joined[targets.task, targets.split] = answers
+        others = {
+            name: join_column(values[places], faculty.weights)
+            for name, values in found.columns.items()
+            if name != LOGITS
+        }
+        joined[targets.task, targets.split] = {LOGITS: answers, **others}
     return joined
 
 

@@ -17,12 +17,13 @@ from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError
 from understill.events import Tokenising, Watch
 from understill.pipeline.plan import Fold, ModelPlan, Plan
+from understill.targets.columns import LOGITS
 from understill.tasks import Task
 from understill.teachers.folds import fold_of
 from understill.train.device import pick_device
 
-#: What teachers say of every row, [rows, outputs], by task and split.
-Joined = Mapping[tuple[str, str], NDArray[np.float32]]
+#: What teachers say of every row, [rows, …] by column, of each task and split.
+Joined = Mapping[tuple[str, str], Mapping[str, NDArray[np.float32]]]
 
 
 class Tokeniser:
@@ -58,24 +59,24 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
         both = training.both_orders and task.symmetric
         return [tokens(loaded, split), *([tokens(loaded, split, swapped=True)] if both else [])]
 
-    def stream(number: int, task: Task, split: str, answers: NDArray[np.float32] | None) -> Stream:
+    def stream(number: int, task: Task, split: str, columns: Mapping[str, NDArray[np.float32]]) -> Stream:
         data = plan.loaded[task.name].splits[split]
         groups, most = grouping(data), plan.recipe.tasks[task.name].candidates
-        rows = chosen_rows(data, groups, answers, model.fold)
+        rows = chosen_rows(data, groups, columns.get(LOGITS), model.fold)
         share = shares[task.name] if split == "unlabelled" else 0.0
-        return Stream(number, sources(task, split), rows, answers, share, groups, most)
+        return Stream(number, sources(task, split), rows, columns, share, groups, most)
 
     streams = []
     for number, task in enumerate(model.tasks):
         split = model.split(task.name)
-        answers = joined.get((task.name, split))
-        if joined and answers is None:  # a task without a teacher still needs room for as many outputs as it has
-            answers = np.broadcast_to(np.float32(np.nan), (plan.loaded[task.name].splits[split].rows, task.outputs))
-        streams.append(stream(number, task, split, answers))
+        columns = joined.get((task.name, split), {})
+        if joined and not columns:  # a task without a teacher still needs room for as many outputs as it has
+            rows = plan.loaded[task.name].splits[split].rows
+            columns = {LOGITS: np.broadcast_to(np.float32(np.nan), (rows, task.outputs))}
+        streams.append(stream(number, task, split, columns))
     for number, task in enumerate(model.tasks):
-        answers = joined.get((task.name, "unlabelled"))
-        if answers is not None:
-            streams.append(stream(number, task, "unlabelled", answers))
+        if columns := joined.get((task.name, "unlabelled"), {}):
+            streams.append(stream(number, task, "unlabelled", columns))
     return Batches(
         streams,
         batch=training.batch,

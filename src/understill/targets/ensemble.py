@@ -63,6 +63,17 @@ def join(
     return joined
 
 
+def join_column(values: NDArray[np.floating], weights: Floats) -> NDArray[np.float32]:
+    """Return the weighted mean of a column, [teachers, rows, …], over the teachers that say something of a row."""
+    flat = values.reshape(*values.shape[:2], -1)
+    silent = np.isnan(flat).any(axis=2)
+    share = np.where(silent, 0.0, weights[:, None])[:, :, None]
+    total = share.sum(axis=0)
+    mean: Floats = (share * np.where(silent[:, :, None], 0.0, flat)).sum(axis=0) / np.where(total > 0, total, np.nan)
+    joined: NDArray[np.float32] = mean.astype(np.float32).reshape(values.shape[1:])
+    return joined
+
+
 def _join_groups(
     logits: NDArray[np.floating], groups: NDArray[np.int64], join_rows: Callable[..., NDArray[np.float32]]
 ) -> NDArray[np.float32]:

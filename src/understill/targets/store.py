@@ -1,9 +1,10 @@
-"""The store of soft targets: each teacher's raw logits for each row, as Parquet with a manifest, checked when read."""
+"""The store of soft targets: what each teacher knows of each row, as Parquet with a manifest, checked when read."""
 
 from __future__ import annotations
 
 import glob
 import json
+import math
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -21,10 +22,11 @@ from pydantic import BeforeValidator, InstanceOf, TypeAdapter
 from understill.data.taskdata import TaskData
 from understill.disk import file_digest, publish, sweep, sync_folder, write_json
 from understill.errors import UserError, listed
+from understill.targets.columns import LOGITS, Column, columns_of
 from understill.tasks import Task
 
 #: Goes up whenever the files change their meaning, so that old ones are not read.
-FORMAT = 1
+FORMAT = 2
 TABLE = "targets.parquet"
 MANIFEST = "manifest.json"
 TYPES = {"float16": pa.float16(), "float32": pa.float32()}
@@ -53,26 +55,32 @@ class SoftTargets:
     task: Task
     split: str
     teachers: tuple[TeacherFacts, ...]
-    logits: NDArray[np.float32]  # [teachers, rows, outputs], raw; NaN where a teacher says nothing about a row
+    columns: Mapping[str, NDArray[np.float32]]  # [teachers, rows, …] each; NaN where a teacher says nothing of a row
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """Raw logits, [teachers, rows, outputs]."""
+        return self.columns[LOGITS]
 
 
 def write_targets(
     folder: Path,
     data: TaskData,
     teachers: Sequence[TeacherFacts],
-    logits: Sequence[NDArray[np.float32]],
+    answers: Mapping[str, Sequence[NDArray[np.float32]]],
     *,
     dtype: Literal["float16", "float32"],
     rule: Mapping[str, Any],
 ) -> None:
-    """Write each teacher's logits, [rows, outputs] in the order of the data's rows and the task's labels.
+    """Write columns, by name, of each teacher, [rows, …] in the order of the data's rows; of logits, the task's labels.
 
     A row of NaN says that the teacher has nothing to say about it. The folder appears under its name only when it is
     whole; one that is there and sound is kept, and one that is not is replaced.
     """
     if not teachers or len({teacher.name for teacher in teachers}) < len(teachers):
         raise ValueError("soft targets need teachers, each with a name of its own")
-    table = _table(data, teachers, logits, dtype)
+    columns = columns_of(data.task, answers)
+    table = _table(data, teachers, columns, answers, dtype)
     part = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +94,7 @@ def write_targets(
             "split": data.split,
             "data": data.fingerprint,
             "rows": table.num_rows,
-            "outputs": data.task.outputs,
+            "columns": [asdict(column) for column in columns],
             "teachers": [asdict(teacher) for teacher in teachers],
             "dtype": dtype,
             "rule": dict(rule),
@@ -103,7 +111,13 @@ def write_targets(
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _table(data: TaskData, teachers: Sequence[TeacherFacts], logits: Sequence[NDArray[np.float32]], dtype: str) -> Any:
+def _table(
+    data: TaskData,
+    teachers: Sequence[TeacherFacts],
+    columns: Sequence[Column],
+    answers: Mapping[str, Sequence[NDArray[np.float32]]],
+    dtype: str,
+) -> Any:
     """Return the rows to store: each id once, sorted."""
     ids = data.table().column("id").combine_chunks()
     encoded = ids.dictionary_encode()
@@ -111,50 +125,57 @@ def _table(data: TaskData, teachers: Sequence[TeacherFacts], logits: Sequence[ND
     first = np.unique(number, return_index=True)[1]
     order = pc.sort_indices(encoded.dictionary)
     again = np.flatnonzero(first[number] != np.arange(len(number)))
-    columns = {"id": encoded.dictionary.take(order)}
-    for index, (teacher, values) in enumerate(zip(teachers, logits, strict=True)):
-        place = f"teacher {teacher.name}, task {data.task.name}"
-        silent = _silent(place, data, values, ids, dtype)
-        _same(place, values[again], values[first[number[again]]], ids, again)
-        chosen = first[order.to_numpy()]
-        kept = np.where(silent[:, None], 0, values)[chosen].astype(dtype)
-        flat, mask = pa.array(kept.ravel()), pa.array(silent[chosen])
-        columns[f"teacher_{index}"] = pa.FixedSizeListArray.from_arrays(flat, data.task.outputs, mask=mask)
-    return pa.table(columns)
+    chosen = first[order.to_numpy()]
+    stored = {"id": encoded.dictionary.take(order)}
+    for column in columns:
+        for index, (teacher, given) in enumerate(zip(teachers, answers[column.name], strict=True)):
+            place = f"teacher {teacher.name}, task {data.task.name}"
+            if given.shape != (right := (data.rows, *column.shape)):
+                what = "rows × outputs" if column.name == LOGITS else f"rows × {column.name}"
+                raise UserError(f"{place}: {column.name} of shape {list(given.shape)}, but {what} are {list(right)}")
+            values = given.reshape(data.rows, column.numbers)
+            silent = _silent(place, column.name, values, ids, dtype)
+            _same(place, column.name, values[again], values[first[number[again]]], ids, again)
+            kept = np.where(silent[:, None], 0, values)[chosen].astype(dtype)
+            flat, mask = pa.array(kept.ravel()), pa.array(silent[chosen])
+            stored[f"{column.name}_{index}"] = pa.FixedSizeListArray.from_arrays(flat, column.numbers, mask=mask)
+    return pa.table(stored)
 
 
-def _silent(place: str, data: TaskData, values: NDArray[np.float32], ids: Any, dtype: str) -> NDArray[np.bool_]:
+def _silent(place: str, column: str, values: NDArray[np.float32], ids: Any, dtype: str) -> NDArray[np.bool_]:
     """Say on which rows a teacher is silent, after making sure that its other numbers can be stored."""
-    right = (data.rows, data.task.outputs)
-    if values.shape != right:
-        raise UserError(f"{place}: logits of shape {list(values.shape)}, but rows × outputs are {list(right)}")
     silent = np.asarray(np.isnan(values).all(axis=1))
     broken = np.flatnonzero(~np.isfinite(values).all(axis=1) & ~silent)
     if len(broken):
         raise UserError(
-            f"{place}: {len(broken):,} of {data.rows:,} rows have a logit that is not a finite number, such as the row "
-            f"with id {ids[broken[0]]}; train the teacher again, or mend its predictions"
+            f"{place}: {len(broken):,} of {len(values):,} rows have {column} that are not all finite numbers, such as "
+            f"the row with id {ids[broken[0]]}; train the teacher again, or mend its predictions"
         )
     limit = float(np.finfo(dtype).max)
     if (np.abs(values) > limit).any():
         raise UserError(
-            f"{place}: logits go up to {np.nanmax(np.abs(values)):g}, and {dtype} ends at {limit:g}; "
+            f"{place}: {column} go up to {np.nanmax(np.abs(values)):g}, and {dtype} ends at {limit:g}; "
             "write targets.dtype: float32"
         )
     return silent
 
 
 def _same(
-    place: str, values: NDArray[np.float32], others: NDArray[np.float32], ids: Any, rows: NDArray[np.int64]
+    place: str,
+    column: str,
+    values: NDArray[np.float32],
+    others: NDArray[np.float32],
+    ids: Any,
+    rows: NDArray[np.int64],
 ) -> None:
-    """Make sure that rows with the same id have the same logits."""
+    """Make sure that rows with the same id have the same values."""
     scale = np.fmax(1.0, np.abs(others).max(axis=1, keepdims=True, initial=0.0))
     apart = np.abs(values.astype(np.float64) - others)
     alike = (apart <= ROUNDING * scale) | (np.isnan(values) & np.isnan(others))
     differing = rows[~alike.all(axis=1)]
     if len(differing):
         raise UserError(
-            f"{place}: {len(differing):,} rows have logits that differ from those of a row with the same texts, such "
+            f"{place}: {len(differing):,} rows have {column} that differ from those of a row with the same texts, such "
             f"as the row with id {ids[differing[0]]}; the teacher must say the same about the same texts"
         )
 
@@ -173,7 +194,7 @@ def read_targets(folder: Path, data: TaskData, teachers: Mapping[str, str]) -> S
     manifest = _manifest(folder)
     _compare(folder, manifest, data)
     _compare_teachers(folder, manifest, teachers)
-    columns = {teacher.name: f"teacher_{index}" for index, teacher in enumerate(manifest.teachers)}
+    number = {teacher.name: index for index, teacher in enumerate(manifest.teachers)}
     labels = data.task.kind.order(manifest.task, data.task)  # joined by name: the task's order may have changed
     try:
         if file_digest(folder / TABLE) != manifest.sha256:
@@ -181,14 +202,18 @@ def read_targets(folder: Path, data: TaskData, teachers: Mapping[str, str]) -> S
         with pq.ParquetFile(folder / TABLE) as table:
             _compare_columns(folder, manifest, table.schema_arrow)
             rows = _rows(folder, manifest, table.read(["id"]).column("id").combine_chunks(), data)
-            logits = np.empty((len(teachers), len(rows), len(labels)), np.float32)
-            for index, name in enumerate(teachers):
-                column = table.read([columns[name]]).column(0).combine_chunks()
-                logits[index] = _values(folder, name, column)[rows][:, labels]
+            columns = {}
+            for column in manifest.columns:
+                columns[column.name] = np.empty((len(teachers), len(rows), *column.shape), np.float32)
+                for index, name in enumerate(teachers):
+                    stored = table.read([f"{column.name}_{number[name]}"]).column(0).combine_chunks()
+                    values = _values(folder, name, column.name, stored)[rows]
+                    values = values[:, labels] if column.name == LOGITS else values
+                    columns[column.name][index] = values.reshape(len(rows), *column.shape)
     except (OSError, pa.ArrowException) as error:
         raise _bad(folder, f"{TABLE} cannot be read ({_line(error)})") from error
     facts = {teacher.name: teacher for teacher in manifest.teachers}
-    return SoftTargets(data.task, data.split, tuple(facts[name] for name in teachers), logits)
+    return SoftTargets(data.task, data.split, tuple(facts[name] for name in teachers), columns)
 
 
 @dataclass(frozen=True)
@@ -199,7 +224,7 @@ class _Manifest:
     split: str
     data: str
     rows: int
-    outputs: int
+    columns: tuple[Column, ...]
     teachers: tuple[TeacherFacts, ...]
     dtype: Literal["float16", "float32"]
     sha256: str
@@ -224,8 +249,9 @@ def _compare(folder: Path, manifest: _Manifest, data: TaskData) -> None:
         raise _bad(folder, f"it is of the {theirs.kind} task {theirs.name}, not of the {task.kind} task {task.name}")
     if manifest.split != data.split:
         raise _bad(folder, f"it is of the split {manifest.split}, not of {data.split}")
-    if not manifest.outputs == theirs.outputs == task.outputs:
-        raise _bad(folder, f"it has {manifest.outputs} outputs a row, and task {task.name} has {task.outputs}")
+    outputs = next((column.shape for column in manifest.columns if column.name == LOGITS), ())
+    if not outputs == (theirs.outputs,) == (task.outputs,):
+        raise _bad(folder, f"it has {math.prod(outputs)} outputs a row, and task {task.name} has {task.outputs}")
     turned = task.kind.turned(theirs, task)
     if turned or sorted(theirs.labels) != sorted(task.labels):
         raise _bad(
@@ -253,8 +279,10 @@ def _compare_teachers(folder: Path, manifest: _Manifest, teachers: Mapping[str, 
 
 def _compare_columns(folder: Path, manifest: _Manifest, columns: Any) -> None:
     """Make sure that the table has the columns of the manifest; the names inside lists do not matter."""
-    logits = pa.list_(pa.field("element", TYPES[manifest.dtype]), manifest.outputs)
-    named = [("id", pa.string()), *((f"teacher_{index}", logits) for index in range(len(manifest.teachers)))]
+    named = [("id", pa.string())]
+    for column in manifest.columns:
+        numbers = pa.list_(pa.field("element", TYPES[manifest.dtype]), column.numbers)
+        named += [(f"{column.name}_{index}", numbers) for index in range(len(manifest.teachers))]
     if columns.remove_metadata() != pa.schema(named):
         raise _bad(folder, f"{TABLE} does not have the columns that {MANIFEST} speaks of")
 
@@ -275,13 +303,13 @@ def _rows(folder: Path, manifest: _Manifest, ids: Any, data: TaskData) -> NDArra
     return rows
 
 
-def _values(folder: Path, teacher: str, column: Any) -> NDArray[np.float32]:
-    """Return one teacher's logits, NaN where it is silent."""
+def _values(folder: Path, teacher: str, name: str, column: Any) -> NDArray[np.float32]:
+    """Return one teacher's values, NaN where it is silent."""
     flat = column.values.to_numpy(zero_copy_only=False).astype(np.float32)
     values: NDArray[np.float32] = flat.reshape(len(column), column.type.list_size)
     spoken = column.is_valid().to_numpy(zero_copy_only=False)
     if not np.isfinite(values[spoken]).all():
-        raise _bad(folder, f"it has logits of teacher {teacher} that are not finite numbers")
+        raise _bad(folder, f"it has {name} of teacher {teacher} that are not finite numbers")
     values[~spoken] = np.nan  # Arrow leaves open what lies under a null
     return values
 

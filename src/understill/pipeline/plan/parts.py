@@ -111,6 +111,7 @@ class TargetsPlan:
     task: str
     split: str
     candidates: tuple[TeacherPlan, ...]
+    columns: tuple[str, ...]  # that the student's losses need
     fingerprint: str
     folder: Path
 

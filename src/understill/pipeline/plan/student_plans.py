@@ -7,7 +7,7 @@ from typing import Any
 
 from understill.disk import fingerprint
 from understill.errors import UserError
-from understill.losses.mixing import terms_of
+from understill.losses.mixing import columns_for, terms_of
 from understill.pipeline.plan.model_plans import Inputs, finetuned, plan_model, start_of
 from understill.pipeline.plan.parts import Distillation, ModelPlan, Role, TargetsPlan
 from understill.pipeline.plan.sizes import epoch_of, parts_of
@@ -94,6 +94,7 @@ def _distillation(
 
 def _targets(inputs: Inputs, teachers: TeacherPlans, key: str, split: str) -> TargetsPlan:
     mine, facts = tuple(teachers.of[key]), inputs.loaded[key].task.to_dict()
+    columns = columns_for(inputs.loaded[key].task, inputs.recipe.student.distil)
     print_of = fingerprint(
         {
             "stage": "label",
@@ -103,10 +104,11 @@ def _targets(inputs: Inputs, teachers: TeacherPlans, key: str, split: str) -> Ta
             "data": inputs.loaded[key].splits[split].fingerprint,
             "teachers": {teacher.name: teacher.digest for teacher in mine},
             "dtype": inputs.recipe.targets.dtype,
+            **({"columns": columns} if len(columns) > 1 else {}),
             **({"choice": teachers.choice.fingerprint} if teachers.choice else {}),
         }
     )
-    return TargetsPlan(key, split, mine, print_of, inputs.artifacts / f"targets-{key}-{split}-{print_of[:16]}")
+    return TargetsPlan(key, split, mine, columns, print_of, inputs.artifacts / f"targets-{key}-{split}-{print_of[:16]}")
 
 
 def _as_many_steps(

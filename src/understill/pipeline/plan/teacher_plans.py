@@ -16,7 +16,7 @@ from understill.recipe.schema import Settings, TeacherSpec, TrainedSpec
 from understill.targets.ensemble import shares, weights_of
 
 #: Goes up whenever teachers would be judged or heard in another way.
-LABEL_VERSION = 1
+LABEL_VERSION = 2
 #: Goes up whenever others would be chosen among the same candidates.
 CHOICE_VERSION = 1
 

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 import yaml
 
-from plugins import attentive, keywords, letters
+from plugins import attentive, keywords, letters, within_one
 from understill import pipeline
 from understill.cli import app
 from understill.data.groups import count_queries
@@ -22,6 +22,7 @@ from understill.data.sketch import sketch_recipe
 from understill.plugins import NETWORKS, TAGGERS, TEACHERS
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.recipe.section import Every, Section
+from understill.tasks import METRICS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -217,7 +218,7 @@ def test_the_recipe_page_names_every_key() -> None:
 # The page on plug-ins ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["keywords", "attentive", "letters"])
+@pytest.mark.parametrize("name", ["keywords", "attentive", "letters", "within_one"])
 def test_the_plug_ins_of_the_page_are_those_that_the_tests_run(name: str) -> None:
     source = (ROOT / "tests" / "plugins" / f"{name}.py").read_text(encoding="utf-8")
     assert source in [block.body for block in blocks(ROOT / "docs" / "plugins.md") if block.language == "python"]
@@ -227,6 +228,7 @@ def test_the_recipes_on_plug_ins_can_be_planned(make_tiny: Callable[..., Recipe]
     TEACHERS.register("keywords")(keywords.Keywords)
     NETWORKS.register("attentive")(attentive.Attentive)
     TAGGERS.register("letters")(letters.letters)
+    METRICS.register("within_one")(within_one.within_one)
     page = [block for block in blocks(ROOT / "docs" / "plugins.md") if block.language == "yaml"]
     parts = [yaml.safe_load(block.body) for block in page]
     for part in parts:

@@ -74,7 +74,7 @@ class Registry(Generic[T]):
             return {}
         if (point := self._entries().get(name)) and point.dist:
             return {"plugin": name, "package": point.dist.name, "version": point.dist.version}
-        thing: Any = self[name]
+        thing: Any = inspect.unwrap(self[name])  # type: ignore[arg-type]
         source = inspect.getsourcefile(thing if inspect.isroutine(thing) or inspect.isclass(thing) else type(thing))
         digest = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
         return {"plugin": name, "source": digest}

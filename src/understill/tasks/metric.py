@@ -24,9 +24,23 @@ class Metric:
         return float(self.__wrapped__(*values))
 
 
-#: Metrics that a recipe may name beside those of a kind; ours are here once `evaluate.metrics` is imported.
-METRICS: Registry[Metric] = Registry("metric", "understill.metrics")
-
+#: The functions of our own are there once `evaluate.metrics` is imported.
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    "understill.metrics",
+    (
+        "accuracy",
+        "f1",
+        "macro_f1",
+        "matthews",
+        "pearson_spearman",
+        "pearson",
+        "spearman",
+        "mse",
+        "precision_at_1",
+        "mrr",
+    ),
+)
 #: Our own errors, which are known without their functions.
 ERRORS = frozenset({"mse"})
 
@@ -46,7 +60,7 @@ def metric(name: str, kinds: Iterable[str], error: bool = False) -> Callable[[Ca
 
 def is_error(name: str) -> bool:
     """Tell whether less is better, as of an error; such a score is no share that could be shown as percent."""
-    return name in ERRORS or (name in METRICS and METRICS[name].error)
+    return name in ERRORS if METRICS.is_own(name) else name in METRICS and METRICS[name].error
 
 
 def may_score(name: str, kind: Kind) -> bool:

@@ -60,9 +60,10 @@ class Task:
             "symmetric": self.symmetric,
             "head": self.head,
             **self.kind.facts(self),
+            **self._plugins(),
         }
 
-    def plugins(self) -> dict[str, Any]:
+    def _plugins(self) -> dict[str, Any]:
         """Return what stands in fingerprints for a kind and metrics that plug-ins bring; nothing for our own."""
         found = [KINDS.facts(self.kind.name), *(METRICS.facts(name) for name in self.metrics if name in METRICS)]
         found = [facts for facts in found if facts]

@@ -73,10 +73,21 @@ def test_a_wider_encoder_has_a_lower_rate_and_one_without_layers_a_higher() -> N
     assert rule._rate(shape(own=True))[0] == rule.RANDOM
 
 
-def test_few_rows_a_class_begin_with_contrast_and_many_with_a_probe(open_recipe: Callable[..., Recipe]) -> None:
+def test_few_rows_a_class_begin_with_contrast_many_classes_with_a_probe_and_others_at_zero(
+    open_recipe: Callable[..., Recipe],
+) -> None:
     (model,) = make_plan(open_recipe()).models
     assert by_rule(model, shape(30), 200).settings.training.start == "contrastive"
-    assert by_rule(model, shape(33), 200).settings.training.start == "probe"
+    assert by_rule(model, shape(33), 200).settings.training.start == "zero"
+    assert by_rule(model, shape(500, classes=11), 200).settings.training.start == "probe"
+
+
+def test_a_batch_is_no_larger_than_all_rows_unless_the_recipe_says_so(open_recipe: Callable[..., Recipe]) -> None:
+    (model,) = make_plan(open_recipe(training={})).models
+    assert by_rule(model, shape(30), 200).settings.training.batch == 30
+    assert by_rule(model, shape(33), 200).settings.training.batch == 32
+    (given,) = make_plan(open_recipe(training={"batch": 32})).models
+    assert by_rule(given, shape(30), 200).settings.training.batch == 32
 
 
 def test_what_the_recipe_gives_stays(open_recipe: Callable[..., Recipe]) -> None:
@@ -115,7 +126,7 @@ def test_candidates_are_two_rates_and_a_probe_for_texts_and_both_readings_for_pa
     (texts,) = make_plan(open_recipe()).models
     (pairs,) = make_plan(open_recipe(tasks=["similar"])).models
     for model, names in (
-        (texts, ["probe first", "heads at zero", "thrice the rate"]),
+        (texts, ["heads at zero", "probe first", "thrice the rate"]),
         (pairs, ["siamese", "cross-encoder"]),
     ):
         form = Shape({task.name: 900 for task in model.tasks}, 2, 384, False, False, False, 10)
@@ -134,9 +145,9 @@ def _chosen(model: ModelPlan, scores: dict[str, float], held: int) -> Choice:
 
 def test_the_first_candidate_stays_unless_another_is_clearly_better(open_recipe: Callable[..., Recipe]) -> None:
     (model,) = make_plan(open_recipe()).models
-    scores = {"probe first": 0.80, "heads at zero": 0.82, "thrice the rate": 0.70}
-    assert _chosen(model, scores, 100).settings.training.start == "probe", "2 points of 100 rows are noise"
-    assert _chosen(model, scores, 10_000).settings.training.start == "zero"
+    scores = {"probe first": 0.82, "heads at zero": 0.80, "thrice the rate": 0.70}
+    assert _chosen(model, scores, 100).settings.training.start == "zero", "2 points of 100 rows are noise"
+    assert _chosen(model, scores, 10_000).settings.training.start == "probe"
     higher = {"probe first": 0.50, "heads at zero": 0.50, "thrice the rate": 0.80}
     before, after = by_rule(model, shape(900), 200).settings.training, _chosen(model, higher, 100).settings.training
     assert after.rate == pytest.approx(3 * before.rate)

@@ -24,7 +24,7 @@ from understill.pipeline.tokenising import Tokeniser, chosen_rows
 from understill.tasks import Task
 from understill.train.device import make_accelerator
 from understill.train.fit import Meter
-from understill.train.loop import steps, total_steps
+from understill.train.loop import steps
 from understill.train.optim import make_optimizer
 from understill.train.pace import Pace
 from understill.train.probe import MOST, Probe, fit_probe
@@ -34,9 +34,9 @@ from understill.train.trouble import Trouble
 #: so that the encoder still has something to learn.
 DECAY = 1.0
 #: The same after a contrastive stage, which has moved the encoder already.
-SETTLED = 0.3
-#: Steps of a contrastive stage, at most; otherwise twice as many as the training after it has.
-CONTRASTIVE_STEPS = 500
+SETTLED = 0.01
+#: Steps of a contrastive stage for each row, and at least and at most so many in all.
+STEPS_PER_ROW, FEWEST, MOST_STEPS = 1.5, 20, 160
 
 
 def first_weights(model: ModelPlan) -> MultiTaskModel:
@@ -111,7 +111,8 @@ def _contrast(
 ) -> Generator[None]:
     """Draw the texts of a class together and those of different classes apart, before there are heads."""
     training, recipe = model.settings.training, plan.recipe
-    count = min(2 * total_steps(training, batches.steps_per_epoch), CONTRASTIVE_STEPS)
+    rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
+    count = min(max(int(STEPS_PER_ROW * rows), FEWEST), MOST_STEPS)
     training = training.model_copy(update={"steps": count, "head_lr": None})
     accelerator = make_accelerator(recipe.machine, training.precision)
     vectors = Vectors(network.to(accelerator.device)).train()

@@ -23,6 +23,8 @@ CUT, RANDOM = 3e-4, 2e-3
 HEAD_RATES, CLASSES = (3e-4, 1e-3, 3e-3), 10
 #: With fewer rows a class, and no more classes than this, a contrastive stage comes first.
 FEW, FEW_CLASSES = 16, 20
+#: Steps after that stage, which leaves little to do.
+AFTER_CONTRAST = 5
 #: Pairs are read apart below so many rows, where there is no trial.
 APART = 5000
 #: Dev rows below which the last weights are kept: fewer would choose by chance.
@@ -101,15 +103,17 @@ def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
     rate, why = _rate(shape)
     changes: dict[str, Any] = {"lr": rate, "start": start, "steps": steps}
     if start == "contrastive" and training.epochs == "auto" and not training.steps:
-        changes["steps"] = math.ceil(steps / 4)  # there is little left to do after the stage before
+        changes["steps"] = AFTER_CONTRAST
+    if shape.total < training.batch and "batch" not in training.model_fields_set:
+        changes["batch"] = shape.total  # a row twice in a batch costs time and teaches nothing
     if training.head_lr is None and not shape.own:
         heads, changes["head_lr"] = _head_rates(model)
     if training.evaluate.unit == "auto":
         changes["evaluate"] = Every(count=max(1, changes["steps"] // LOOKS), unit="steps")
     if training.keep == "auto":
         changes["keep"] = "best" if dev >= DEV else "last"
-    seen = "as given" if training.steps else _seen(training.epochs, shape)
-    reasons.append(f"{changes['steps']:,} steps of {training.batch} rows: {seen}")
+    seen = "as given" if training.steps else _seen(training.epochs, shape, start)
+    reasons.append(f"{changes['steps']:,} steps of {changes.get('batch', training.batch)} rows: {seen}")
     reasons.append(f"learning rate {rate:.2g}{why}" + _head_reason(heads, changes))
     reasons.append(BEGINNINGS[start])
     if training.keep == "auto" and dev < DEV:
@@ -130,9 +134,11 @@ BEGINNINGS = {
 }
 
 
-def _seen(epochs: float | str, shape: Shape) -> str:
+def _seen(epochs: float | str, shape: Shape, start: str) -> str:
     if epochs != "auto":
         return f"{epochs:g} passes over {shape.total:,} rows"
+    if start == "contrastive":
+        return "the contrastive stage before leaves little to do"
     twice = ", twice since layers were taken out" if shape.cut else ""
     return f"{PASSES} passes over {shape.total:,} rows and {MORE * len(shape.rows):,} rows more{twice}"
 
@@ -176,7 +182,8 @@ def _start(model: ModelPlan, shape: Shape) -> str:
     few = few and all(shape.rows[task.name] < FEW * task.outputs for task in model.tasks)
     if few and shape.classes <= FEW_CLASSES and not shape.cut and not shape.taught:
         return "contrastive"
-    return "zero" if any(task.pair for task in model.tasks) else "probe"
+    several = shape.classes > CLASSES and not any(task.pair for task in model.tasks)
+    return "probe" if several else "zero"
 
 
 def _pairs(model: ModelPlan, heads: HeadsSpec, shape: Shape) -> tuple[HeadsSpec, str]:

@@ -103,9 +103,11 @@ def candidates_of(model: ModelPlan, settings: Settings, shape: Shape) -> list[Ca
             Candidate("siamese", _changed(settings, pairs="siamese")),
             Candidate("cross-encoder", _changed(settings, pairs="linear", lr=higher)),
         ]
+    probe = Candidate("probe first", _changed(settings, start="probe"))
+    zero = Candidate("heads at zero", _changed(settings, start="zero"))
+    rule_first = [zero, probe] if settings.training.start == "zero" else [probe, zero]
     return [
-        Candidate("probe first", settings),
-        Candidate("heads at zero", _changed(settings, start="zero")),
+        *rule_first,
         Candidate("thrice the rate", _changed(settings, start="zero", lr=3 * settings.training.rate)),
     ]
 

@@ -24,7 +24,7 @@ from understill.train.device import pick_device, pick_precision
 #: Goes up whenever the same recipe would train to another result.
 TRAINING_VERSION = 3
 #: Goes up whenever other settings would be chosen for the same rows.
-TUNING_VERSION = 1
+TUNING_VERSION = 2
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,18 @@ def test_candidates_are_two_rates_and_a_probe_for_texts_and_both_readings_for_pa
         assert len(candidates_of(model, settings, small)) == 1
 
 
+def test_many_pairs_of_classes_are_read_together_without_a_trial_and_scores_still_have_one(
+    open_recipe: Callable[..., Recipe],
+) -> None:
+    many = rule.APART
+    for name, count in (("follows", 1), ("similar", 2)):
+        (model,) = make_plan(open_recipe(tasks=[name])).models
+        form = Shape({name: many}, 3, 384, False, False, False, 10)
+        settings = by_rule(model, form, 200).settings
+        assert settings.heads.pairs == ("linear" if count == 1 else "siamese")
+        assert len(candidates_of(model, settings, form)) == count
+
+
 def _chosen(model: ModelPlan, scores: dict[str, float], held: int) -> Choice:
     settings = by_rule(model, shape(900), 200)
     candidates = candidates_of(model, settings.settings, shape(900))

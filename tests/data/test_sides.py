@@ -155,3 +155,21 @@ def test_an_empty_dev_part_is_told_a_share_that_is_larger(tmp_path: Path, share:
     kept = [row for row in messages(60) if not held_out(text_key([row[0].encode()]), share)][:6]
     with pytest.raises(UserError, match=rf"leaves dev empty → give dev a file, or a larger share such as {larger}"):
         load(tmp_path, queue={"train": write(tmp_path / "all.csv", kept), "dev": share})
+
+
+def test_where_the_usual_share_holds_no_row_out_a_larger_one_is_held_out_of_every_task(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    few = [row for row in messages(200) if not held_out(unit("few", row[:1]), 0.1)][:16]
+    one, other = write(tmp_path / "few.csv", few), write(tmp_path / "many.csv", messages(200))
+    tasks = {name: {"train": file, "text": "one", "label": "label"} for name, file in (("few", one), ("many", other))}
+    alone = load_tasks(make_recipe({"tasks": {"many": tasks["many"]}}), tmp_path / "cache")
+    with caplog.at_level(logging.WARNING):
+        loaded = load_tasks(make_recipe({"tasks": tasks}), tmp_path / "cache")
+    assert "a larger share is held out of every task" in caplog.text
+    assert loaded["few"].splits["dev"].rows
+    assert loaded["many"].splits["dev"].rows > alone["many"].splits["dev"].rows
+    assert not texts(loaded["few"], "dev") & texts(loaded["many"], "train")
+    given = {**tasks["few"], "dev": 0.1}
+    with pytest.raises(UserError, match="leaves dev empty"):
+        load_tasks(make_recipe({"tasks": {"few": given}}), tmp_path / "other")

@@ -25,6 +25,10 @@ Progress = Callable[[str, int], None]
 REPORT_EVERY = 8192
 
 
+#: What is tried in turn where the usual share holds nothing out.
+LARGER_SHARES = (0.2, 0.3, 0.5)
+
+
 @dataclass(frozen=True)
 class SourcedTask:
     """One task as the recipe wants it: what it is and where its splits come from."""
@@ -32,12 +36,17 @@ class SourcedTask:
     task: Task  # labels and range as given; empty where train shall tell
     splits: dict[str, Source]
     hold_out: float | None = None  # the share of train that becomes dev
+    share_given: bool = True  # by the recipe; otherwise it may grow where it would hold nothing out
     rows: int | None = None  # use only so many training rows
     empty_text: bool = False
 
     def needs_gold(self, split: str) -> bool:
         """Say whether every row of a split must have a label: not in tests, nor in diagnostic sets."""
         return split in ("train", "dev", "dev_mismatched") and self.task.head == self.task.name
+
+
+class EmptyDev(Exception):
+    """A usual share of so few rows that none is held out."""
 
 
 class _Unusable(Exception):
@@ -155,6 +164,8 @@ class Pass:
             self.found |= check.reader.facts(check.gold)
         held = f"holding out {self.plan.hold_out:g} of {total:,} rows leaves" if self.plan.hold_out else ""
         if "dev" in rows and not rows["dev"]:
+            if not self.plan.share_given and self.plan.hold_out != LARGER_SHARES[-1]:
+                raise EmptyDev(f"{held} dev empty")
             larger = 0.5 if (self.plan.hold_out or 0) >= 0.3 else 0.3
             raise Fault(f"{held} dev empty", f"give dev a file, or a larger share such as {larger}")
         if not rows["train"]:

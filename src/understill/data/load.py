@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from understill.data import glue_files
 from understill.data.check import BadRows, id_maker
 from understill.data.groups import count_queries
-from understill.data.ingest import Progress, SourcedTask, normalise
+from understill.data.ingest import LARGER_SHARES, EmptyDev, Progress, SourcedTask, normalise
 from understill.data.overlap import overlap, shared_across
 from understill.data.read import BadFile, File, columns_of, find_files, read_rows
 from understill.data.source import Source, from_demo, from_files, texts_of
@@ -51,10 +51,7 @@ def read_tasks(
 ) -> dict[str, LoadedTask]:
     """Read and check the rows of tasks that are resolved; `skip` leaves bad ones out."""
     bad = BadRows()
-    found: dict[str, dict[str, TaskData]] = {}
-    for plan in plans:
-        with _collecting(bad.files):
-            found[plan.task.name] = normalise(plan, cache, skip, bad, progress)
+    found = _normalised(plans, skip, cache, bad, progress)
     bad.raise_if_any()
     for splits in found.values():
         with _collecting(bad.files):
@@ -65,6 +62,27 @@ def read_tasks(
             _check_labels(found[plan.task.name]["train"])
     across = _across(found)
     return {name: _loaded(splits, across[name]) for name, splits in found.items()}
+
+
+def _normalised(
+    plans: Sequence[SourcedTask], skip: bool, cache: Path, bad: BadRows, progress: Progress | None
+) -> dict[str, dict[str, TaskData]]:
+    """Return the splits of every task; where the usual share holds no row out, a larger one is held out of all.
+
+    All tasks share it, so that a text falls on the same side in each of them.
+    """
+    found: dict[str, dict[str, TaskData]] = {}
+    for larger in (None, *LARGER_SHARES):
+        usual = [larger is not None and bool(plan.hold_out) and not plan.share_given for plan in plans]
+        plans = [replace(plan, hold_out=larger) if one else plan for plan, one in zip(plans, usual, strict=True)]
+        try:
+            for plan in plans:
+                with _collecting(bad.files):
+                    found[plan.task.name] = normalise(plan, cache, skip, bad, progress)
+            break
+        except EmptyDev as error:
+            log.warning("%s: %s; a larger share is held out of every task", plan.task.name, error)
+    return found
 
 
 def _check_labels(train: TaskData) -> None:
@@ -180,7 +198,8 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
         with _collecting(problems):
             splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)
     share = spec.dev if isinstance(spec.dev, float) else HOLD_OUT
-    return SourcedTask(task, splits, None if wanted.get("dev") else share, spec.rows)
+    given = isinstance(spec.dev, float)
+    return SourcedTask(task, splits, None if wanted.get("dev") else share, given, spec.rows)
 
 
 def _unlabelled(spec: TaskSpec, recipe: Recipe) -> tuple[str, ...]:

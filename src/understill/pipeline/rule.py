@@ -25,7 +25,7 @@ HEAD_RATES, CLASSES = (3e-4, 1e-3, 3e-3), 10
 FEW, FEW_CLASSES = 16, 20
 #: Steps after that stage, which leaves little to do.
 AFTER_CONTRAST = 5
-#: Pairs are read apart below so many rows, where there is no trial.
+#: Pairs of classes are read together from so many rows on.
 APART = 5000
 #: Dev rows below which the last weights are kept: fewer would choose by chance.
 DEV = 100
@@ -191,11 +191,16 @@ def _pairs(model: ModelPlan, heads: HeadsSpec, shape: Shape) -> tuple[HeadsSpec,
     names = [task.name for task in model.tasks if task.pair]
     if not names or shape.own:
         return heads.model_copy(update={"pairs": "linear"}), ""
-    apart = sum(shape.rows[name] for name in names) < APART
+    apart = not many_pairs(model, shape)
     reason = (
         f"pairs are read {'apart (siamese)' if apart else 'together (cross-encoder)'}: {'fewer' if apart else 'more'}"
     )
     return heads.model_copy(update={"pairs": "siamese" if apart else "linear"}), f"{reason} than {APART:,} rows"
+
+
+def many_pairs(model: ModelPlan, shape: Shape) -> bool:
+    """Tell whether pairs of classes are so many that reading them together is better, which a short trial hides."""
+    return sum(shape.rows[task.name] for task in model.tasks if task.pair and not task.kind.scaled) >= APART
 
 
 def dev_rows(model: ModelPlan) -> int:

@@ -23,7 +23,7 @@ from understill.losses.choose import make_objective
 from understill.models.multitask import MultiTaskModel
 from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.plan import Fold, ModelPlan, Plan
-from understill.pipeline.rule import BEGINNINGS, RATES, Choice, Shape, by_rule, dev_rows, shape_of
+from understill.pipeline.rule import BEGINNINGS, RATES, Choice, Shape, by_rule, dev_rows, many_pairs, shape_of
 from understill.pipeline.tokenising import Joined, Tokeniser, make_batches
 from understill.recipe.schema import HeadSpec, Settings
 from understill.recipe.section import Every
@@ -95,7 +95,7 @@ def candidates_of(model: ModelPlan, settings: Settings, shape: Shape) -> list[Ca
     if fixed or not plain or shape.total < TRIED:
         return [Candidate("the rule", settings)]
     if any(task.pair for task in model.tasks):
-        if given.heads.pairs != "auto":
+        if given.heads.pairs != "auto" or many_pairs(model, shape):
             return [Candidate("the rule", settings)]
         # A cross-encoder has to learn what comparing is, for which a low rate takes too long.
         higher = max(settings.training.rate, RATES[1] * 384 / shape.width)

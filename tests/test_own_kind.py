@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from understill.serve.contract import Reply
 
 import understill
 from understill import cli, pipeline
@@ -24,7 +25,6 @@ from understill.report.build import build
 from understill.report.html import to_html
 from understill.report.markdown import to_markdown
 from understill.report.sections import sections
-from understill.serve.contract import Reply
 from understill.tasks import KINDS, Kind, Task, metric
 from understill.tasks.cells import Fault, as_score
 

@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 from understill.data.batch import Batch, Batches, Stream
 from understill.data.tokens import Tokens
 from understill.models.multitask import MultiTaskModel, new_model
+from understill.pipeline.engine import run_stages
+from understill.pipeline.graph import stages_of
+from understill.pipeline.labelling import join_targets
+from understill.pipeline.plan import Distillation, Plan
 from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
@@ -116,3 +120,11 @@ def chosen(tokens: Tokens, rows: NDArray[Any]) -> Tokens:
         second=tokens.second[rows],
         gold=tokens.gold[rows],
     )
+
+
+def heard(plan: Plan, distillation: Distillation | None) -> dict[tuple[str, str], dict[str, NDArray[np.float32]]]:
+    """Do all that comes before a student's training, and return what it hears from its teachers."""
+    assert distillation
+    stages = stages_of([plan], {model.folder: model.name for model in plan.all_models})
+    run_stages(stages, [targets.folder.name for targets in distillation.targets], plan.recipe.machine)
+    return join_targets(plan, distillation)

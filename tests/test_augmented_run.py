@@ -19,8 +19,8 @@ from understill.estimate import estimate
 from understill.events import Augmenting, Labelling, Teaching
 from understill.models.encoder import load_tokenizer
 from understill.pipeline import augmenting
-from understill.pipeline.keeping import clean
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
+from understill.pipeline.runs import clean
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.recipe import Recipe
 from understill.teachers.folds import fold_of

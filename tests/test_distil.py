@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from helpers import same, weights_of
+from helpers import heard, same, weights_of
 from understill import pipeline
 from understill.data import demo
 from understill.errors import UserError
@@ -22,9 +22,9 @@ from understill.loading import load
 from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_encoder, load_tokenizer
 from understill.models.folder import load_model
-from understill.pipeline.labelling import faculties, join_targets
+from understill.pipeline import teach
 from understill.pipeline.plan import ModelPlan, Plan
-from understill.pipeline.teaching import teach
+from understill.pipeline.verdicts import select_teachers
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.teachers.folds import fold_of
 
@@ -267,7 +267,7 @@ def test_shuffling_the_training_file_leaves_each_rows_targets_as_they_were(
         lessons = named(plan, "student").distillation
         assert lessons
         texts = plan.loaded["mood"].splits["train"].table().column("text1").to_pylist()
-        found.append(dict(zip(texts, join_targets(plan, lessons)["mood", "train"]["logits"].tolist(), strict=True)))
+        found.append(dict(zip(texts, heard(plan, lessons)["mood", "train"]["logits"].tolist(), strict=True)))
     assert found[0] == found[1]
     assert len(found[0]) == 50
 
@@ -329,7 +329,7 @@ def test_a_task_whose_teachers_are_left_out_learns_from_gold(
     assert lessons
     for model in named(plan, "student").needs:
         teach(plan, [model])
-    assert list(join_targets(plan, lessons)) == [("follows", "train")]
+    assert list(heard(plan, lessons)) == [("follows", "train")]
 
 
 def test_the_best_teachers_are_chosen_by_the_named_tasks(distil: Callable[..., Recipe]) -> None:
@@ -347,10 +347,10 @@ def test_the_best_teachers_are_chosen_by_the_named_tasks(distil: Callable[..., R
         if model.role == "teacher"
     }
     wanted = sorted(scores, key=lambda name: (-scores[name], name))[:2]
-    chosen = faculties(plan, lessons)
-    for faculty in chosen.values():
-        assert sorted(teacher.name for teacher in faculty.teachers) == sorted(wanted)
-        assert faculty.weights.tolist() == [0.5, 0.5]
+    chosen = select_teachers(lessons)
+    for mine in chosen.values():
+        assert sorted(teacher.name for teacher in mine.teachers) == sorted(wanted)
+        assert mine.weights.tolist() == [0.5, 0.5]
 
 
 def test_a_checkpoint_of_another_kind_teaches_with_its_own_tokeniser(
@@ -376,7 +376,7 @@ def test_a_checkpoint_of_another_kind_teaches_with_its_own_tokeniser(
     plan = pipeline.make_plan(recipe)
     lessons = named(plan, "student").distillation
     assert lessons
-    joined = join_targets(plan, lessons)
+    joined = heard(plan, lessons)
     assert list(joined) == [("mood", "train")]
     text = plan.loaded["mood"].splits["train"].table().column("text1")[0].as_py()
     tokenizer = AutoTokenizer.from_pretrained(other)
@@ -497,7 +497,7 @@ def test_what_a_run_that_was_stopped_has_made_is_kept(
     distil: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = distil(tasks=["mood"])
-    monkeypatch.setattr("understill.pipeline.teaching.join_targets", lambda *_: 1 / 0)
+    monkeypatch.setattr("understill.pipeline.model_training.join_targets", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         pipeline.run(recipe)
     (kept,) = pipeline.list_runs(recipe.output.path)

@@ -137,7 +137,7 @@ def test_what_decides_the_scores_names_the_artefact(make_tiny: Callable[..., Rec
     def names(**changes: Any) -> set[str]:
         found = plan_floor(pipeline.make_plan(make_tiny(**changes)), {})
         assert found
-        return {probe.folder.name for probe in found.probes}
+        return {probe.artifact.folder.name for probe in found.probes}
 
     usual = names()
     assert names(training={"lr": 2e-3}, seed=4) == names(encoder={"layers": 1}) == usual

@@ -54,7 +54,7 @@ def kd(make_tiny: Callable[..., Recipe]) -> Callable[..., Recipe]:
 
 
 def scores_of(model: Any) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = json.loads((model.folder.parent / "done.json").read_text())["scores"]
+    found: dict[str, dict[str, float]] = json.loads((model.folder.parent / "scores.json").read_text())["scores"]
     return found
 
 
@@ -153,7 +153,7 @@ def test_the_ensemble_is_scored_as_the_mean_of_its_members_probabilities(kd: Cal
             for teacher in lessons.teachers
             if teacher.task == task
         }
-        tables = [pq.read_table(teacher.verdict / f"{task}.dev.parquet") for teacher in teachers.values()]
+        tables = [pq.read_table(teacher.verdict.folder / f"{task}.dev.parquet") for teacher in teachers.values()]
         logits = [np.array(table.column("logits").to_pylist()) for table in tables]
         mean = np.mean([softmax(each, axis=1) for each in logits], axis=0)
         labels = plan.loaded[task].task.labels

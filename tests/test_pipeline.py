@@ -12,6 +12,7 @@ import pytest
 from understill import pipeline
 from understill.events import Teaching
 from understill.models.folder import load_model
+from understill.pipeline.model_training import PARTS
 from understill.recipe import Recipe
 
 
@@ -32,7 +33,12 @@ def test_a_run_writes_exactly_these_files(make_tiny: Callable[..., Recipe]) -> N
         "tokenizer_config.json",
         "understill.json",
     ]
-    assert files(model.folder.parent)[:2] == ["done.json", "log.jsonl"]
+    assert [name for name in files(model.folder.parent) if "/" not in name] == [
+        "checksums.json",
+        "done.json",
+        "log.jsonl",
+        "scores.json",
+    ]
     assert sorted(path.name for path in (model.folder.parent / "predictions").iterdir()) == [
         "follows.dev.parquet",
         "mood.dev.parquet",
@@ -91,11 +97,12 @@ def test_a_setting_of_one_head_leaves_the_models_of_other_tasks_alone(make_tiny:
 
 def test_a_finished_model_is_scored_anew_when_a_dev_set_changes(make_tiny: Callable[..., Recipe]) -> None:
     (model,) = pipeline.run(make_tiny()).models
-    done = model.folder.parent / "done.json"
-    facts = json.loads(done.read_text(encoding="utf-8"))
+    scores = model.folder.parent / "scores.json"
+    facts = json.loads(scores.read_text(encoding="utf-8"))
     # As if the model had been scored before `similar` had this dev set.
     del facts["scored_on"]["similar/dev"], facts["scores"]["similar/dev"]
-    done.write_text(json.dumps(facts), encoding="utf-8")
+    scores.write_text(json.dumps(facts), encoding="utf-8")
+    pipeline.make_plan(make_tiny()).models[0].artifact.seal(PARTS)
     events: list[object] = []
     (again,) = pipeline.run(make_tiny(), events.append).models
     assert again == model
@@ -115,7 +122,7 @@ def test_a_failed_run_gives_its_lock_back(make_tiny: Callable[..., Recipe], monk
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr("understill.pipeline.teaching._train", fail)
+        patch.setattr("understill.pipeline.model_training._train", fail)
         with pytest.raises(RuntimeError) as kept:
             pipeline.run(make_tiny())
     events: list[object] = []

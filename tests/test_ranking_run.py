@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import same, weights_of
+from helpers import heard, same, weights_of
 from understill import pipeline
 from understill.data.batch import Batches
 from understill.data.encode import all_gold
@@ -23,7 +23,6 @@ from understill.events import silent
 from understill.loading import load
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model
-from understill.pipeline.labelling import join_targets
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder, epoch_of, parts_of
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.recipe import Recipe
@@ -73,7 +72,7 @@ def test_the_soft_targets_of_a_ranking_are_distributions_over_the_candidates(ran
     pipeline.run(recipe)
     plan = pipeline.make_plan(recipe)
     (lessons,) = plan.distillations
-    said = join_targets(plan, lessons)["answer", "train"]["logits"]
+    said = heard(plan, lessons)["answer", "train"]["logits"]
     groups = groups_of(plan.loaded["answer"].splits["train"])
     assert np.bincount(groups, np.exp(said[:, 0])) == pytest.approx(1, abs=1e-4)
     assert len(np.unique(said)) > len(np.unique(groups)), "teachers tell candidates apart"
@@ -129,7 +128,7 @@ def test_what_teachers_say_of_unlabelled_queries_is_learnt(ranking: Callable[...
     assert pipeline.run(recipe).models[-1].name == "student"
     plan = pipeline.make_plan(recipe)
     (lessons,) = plan.distillations
-    batches = batches_of(plan, plan.models[-1], join_targets(plan, lessons))
+    batches = batches_of(plan, plan.models[-1], heard(plan, lessons))
     mood, answer = (stream for stream in batches.streams if stream.share)
     assert (mood.task, answer.task) == (0, 1)
     assert mood.groups is None and answer.groups is not None and np.isnan(answer.sources[0].gold).all()
@@ -157,7 +156,7 @@ def test_what_teachers_leave_out_of_a_ranking_is_counted_in_queries(
     (lessons,) = plan.distillations
     words = "answer/unlabelled: the teachers do not score all candidates of any of its 4 queries → give answers for it"
     with pytest.raises(UserError, match=words):
-        join_targets(plan, lessons)
+        heard(plan, lessons)
     assert "answer/train: teachers do not score all candidates of 6 of 8 queries" in caplog.messages
 
 

@@ -17,7 +17,7 @@ from understill.errors import UserError
 from understill.estimate import estimate
 from understill.events import Labelling, Teaching
 from understill.models.manifest import find_model
-from understill.pipeline.running import CELLS
+from understill.pipeline.run_folder import CELLS
 from understill.recipe import Recipe, load_recipe, make_recipe
 
 ROOT = Path(__file__).parent.parent

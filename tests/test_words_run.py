@@ -16,7 +16,7 @@ import torch
 import yaml
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from helpers import same, weights_of
+from helpers import heard, same, weights_of
 from understill import pipeline
 from understill.cli import main
 from understill.data import demo
@@ -26,9 +26,8 @@ from understill.loading import load
 from understill.models import assets
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model
-from understill.pipeline.labelling import join_targets
+from understill.pipeline import teach
 from understill.pipeline.plan import ModelPlan, Plan, cache_folder
-from understill.pipeline.teaching import teach
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.teachers.folds import fold_of
@@ -455,7 +454,7 @@ def test_a_student_over_words_reads_augmented_rows_that_its_teachers_label(soft:
     planned = named(plan, "student")
     assert planned.distillation and [table.split for table in plan.targets] == ["augmented", "augmented"]
     tokens = Tokeniser(tokenizer, {"mood": 100, "follows": 100}, cache_folder(plan.recipe), lambda event: None)
-    batches = make_batches(plan, planned, tokens, join_targets(plan, planned.distillation))
+    batches = make_batches(plan, planned, tokens, heard(plan, planned.distillation))
     for stream, task in zip(batches.streams, ("mood", "follows"), strict=True):
         rows = plan.loaded[task].splits["augmented"].table().to_pylist()
         masks = [sum((row.get(name) or "").count("[MASK]") for name in ("text1", "text2")) for row in rows]

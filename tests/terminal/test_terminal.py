@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,9 +34,8 @@ from understill.events import (
 )
 from understill.models.assets import AssetStatus
 from understill.numbers import duration
-from understill.pipeline import ModelPlan, Plan, Run, Study, TrainedModel, make_study
-from understill.pipeline.plan import Start
-from understill.recipe import Recipe, make_recipe
+from understill.pipeline import Run, TrainedModel, make_study, teach
+from understill.recipe import Recipe
 from understill.runtime.answers import Answer
 from understill.tasks import GLUE, Task
 
@@ -220,34 +220,33 @@ def test_many_labels_are_counted(shown: io.StringIO) -> None:
     assert rows(shown)[1][3] == "0 to 5"
 
 
-def test_a_plan_says_what_would_run_and_how_long(shown: io.StringIO, tmp_path: Path) -> None:
-    data = {"mood": loaded(MOOD, train=1200, dev=30)}
-    recipe = make_recipe({"tasks": ["mood"], "training": {"lr": 1e-3}})
-    settings = recipe.settings(recipe.student)
-
-    def model(name: str, folder: str) -> ModelPlan:
-        start = Start("minilm", "here")
-        mine = (data["mood"],)
-        return ModelPlan(name, "model", (MOOD,), mine, settings, 0, start, None, None, "f", tmp_path / folder)
-
-    fresh, done = model("multi", "fresh"), model("old", "old")
-    done.folder.mkdir()
-    (done.folder / "done.json").write_text("{}", encoding="utf-8")
-    plan = Plan(recipe, data, (fresh, done), ())
-    study = Study(recipe, ((recipe.cells[0], plan),))
-    terminal.show_plan(study, {"multi": Estimate(1234, 32.0, 125.0)})
-    assert rows(shown)[1:] == [
-        ["multi", "mood", "1,234", "2 min 05 s", "to be trained", "fresh"],
-        ["old", "mood", "", "", "done", "old"],
+def test_a_plan_says_what_would_run_and_how_long(make_tiny: Callable[..., Recipe], shown: io.StringIO) -> None:
+    recipe = make_tiny(tasks=["mood", "similar"], models="each")
+    plan = make_study(recipe).plan
+    teach(plan, plan.models[:1])
+    study = make_study(recipe)
+    terminal.show_plan(study, {"similar": Estimate(1234, 32.0, 125.0)})
+    stages = [
+        ["tokenise", "mood", "", "done", "", ""],
+        ["train", "mood", "mood", "done", "", ""],
+        ["evaluate", "mood", "", "done", "", ""],
+        ["tokenise", "similar", "", "to be made", "", ""],
+        ["train", "similar", "similar", "to be trained", "1,234", "2 min 05 s"],
+        ["evaluate", "similar", "", "to be scored", "", ""],
     ]
+    assert rows(shown)[2:8] == stages and rows(shown)[8][0] == "probe"
     said = "recipe and data are fine; training would take about 2 min 05 s here"
     assert shown.getvalue().endswith(f"{said} (reckoned from sizes; --time takes real steps)\n")
     assert "┃ about" in shown.getvalue()
-    terminal.show_plan(study, {"multi": Estimate(1234, 32.0, 125.0, timed=True)})
+    terminal.show_plan(study, {"similar": Estimate(1234, 32.0, 125.0, timed=True)})
     assert shown.getvalue().endswith(f"{said} (timed by real steps of each model)\n")
     assert "┃ timed" in shown.getvalue()
     terminal.show_plan(study, {})
     assert shown.getvalue().endswith("nothing is left to train\n")
+    terminal.show_plan(study)
+    table = shown.getvalue()[shown.getvalue().rindex("stages") :]
+    assert re.search(rf"│ train +│ similar +│ similar +│ to be trained +│ {plan.models[1].folder.name} ", table)
+    assert table.endswith("nothing was run; 1 of 2 models are to be trained\n")
 
 
 def test_a_checked_recipe_says_what_its_model_can_be_exported_to(

@@ -16,9 +16,8 @@ from helpers import same, weights_of
 from understill import pipeline
 from understill.events import Scored, Teaching
 from understill.models.folder import load_model
-from understill.pipeline import teaching
+from understill.pipeline import engine, teach
 from understill.pipeline.plan import ModelPlan
-from understill.pipeline.teaching import teach
 from understill.recipe import Recipe
 from understill.recipe.schema import Machine
 from understill.train.turns import Job, places_of, places_on, take_turns
@@ -277,7 +276,7 @@ def test_models_taught_in_turns_are_those_taught_one_by_one(
     distil: Callable[[str], Recipe], streams: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = teach(plan := pipeline.make_plan(distil("alone")), plan.models)
-    monkeypatch.setattr(teaching, "places_on", lambda _: 3)
+    monkeypatch.setattr(engine, "places_on", lambda _: 3)
     events: list[Any] = []
     together = teach(plan := pipeline.make_plan(distil("together")), plan.models, events.append)
     kinds = [type(event) for event in events if isinstance(event, (Teaching, Scored))]

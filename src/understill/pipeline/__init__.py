@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from understill.models.manifest import find_model
+    from understill.pipeline.aggregate import Findings, conclude
     from understill.pipeline.comparing import Compared, Comparison, compare
-    from understill.pipeline.concluding import Findings, conclude
-    from understill.pipeline.examining import open_teacher
+    from understill.pipeline.engine import run, run_stages, run_study, study_stages, teach, train_some
     from understill.pipeline.exporting import Exported, export
-    from understill.pipeline.keeping import Kept, Waste, clean, list_runs
-    from understill.pipeline.outcome import Run
+    from understill.pipeline.model_training import TrainedModel
     from understill.pipeline.plan import ModelPlan, Plan, Start, Study, TargetsPlan, Wanted, max_length, parts_of
     from understill.pipeline.plan.planner import make_plan, make_study, pick_models
     from understill.pipeline.reading import read_data
-    from understill.pipeline.running import run, run_study, train_some
+    from understill.pipeline.record import Run
+    from understill.pipeline.runs import Kept, Waste, clean, list_runs
     from understill.pipeline.scoring import evaluate
     from understill.pipeline.submitting import Submission, submit
-    from understill.pipeline.teaching import TrainedModel, teach
     from understill.pipeline.tokenising import Tokeniser, make_batches
+    from understill.pipeline.verdicts import open_teacher
     from understill.pipeline.wording import make_words
 
 __all__ = [
@@ -57,7 +57,9 @@ __all__ = [
     "pick_models",
     "read_data",
     "run",
+    "run_stages",
     "run_study",
+    "study_stages",
     "submit",
     "teach",
     "train_some",
@@ -66,8 +68,8 @@ __all__ = [
 _HOMES = {
     "understill.pipeline.comparing": ("Compared", "Comparison", "compare"),
     "understill.pipeline.exporting": ("Exported", "export"),
-    "understill.pipeline.concluding": ("Findings", "conclude"),
-    "understill.pipeline.keeping": ("Kept", "Waste", "clean", "list_runs"),
+    "understill.pipeline.aggregate": ("Findings", "conclude"),
+    "understill.pipeline.runs": ("Kept", "Waste", "clean", "list_runs"),
     "understill.pipeline.plan": (
         "ModelPlan",
         "Plan",
@@ -78,17 +80,17 @@ _HOMES = {
         "max_length",
         "parts_of",
     ),
-    "understill.pipeline.outcome": ("Run",),
+    "understill.pipeline.record": ("Run",),
     "understill.pipeline.submitting": ("Submission", "submit"),
     "understill.pipeline.tokenising": ("Tokeniser", "make_batches"),
-    "understill.pipeline.teaching": ("TrainedModel", "teach"),
+    "understill.pipeline.model_training": ("TrainedModel",),
     "understill.pipeline.scoring": ("evaluate",),
     "understill.models.manifest": ("find_model",),
     "understill.pipeline.plan.planner": ("make_plan", "make_study", "pick_models"),
     "understill.pipeline.reading": ("read_data",),
     "understill.pipeline.wording": ("make_words",),
-    "understill.pipeline.examining": ("open_teacher",),
-    "understill.pipeline.running": ("run", "run_study", "train_some"),
+    "understill.pipeline.verdicts": ("open_teacher",),
+    "understill.pipeline.engine": ("run", "run_stages", "run_study", "study_stages", "teach", "train_some"),
 }
 
 

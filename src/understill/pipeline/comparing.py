@@ -18,7 +18,7 @@ from understill.evaluate.predict import KeptRows, kept_at, kept_task, read_kept
 from understill.evaluate.significance import Difference, Summary, compare_seeds, holm, mcnemar, summarise
 from understill.models.manifest import find_model
 from understill.models.roles import RECORD
-from understill.pipeline.outcome import own_cells, read_record
+from understill.pipeline.record import own_cells, read_record
 from understill.tasks import Task
 from understill.tasks.metric import is_error
 

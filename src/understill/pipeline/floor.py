@@ -39,6 +39,7 @@ VERSION = 1
 #: What the weights may cost; training rows that were held out decide.
 DECAYS = (0.001, 0.01, 0.1)
 FOLDS = 5
+SCORES = "scores.json"
 #: Up to so many training rows, every fold is held out in turn; of more, one is enough.
 FEW = 2_000
 #: Pooling that suits a linear head on any encoder, whether or not its own pooler was trained.
@@ -55,11 +56,6 @@ class ProbePlan:
     task: LoadedTask
     dev: tuple[tuple[LoadedTask, str], ...]
     artifact: Artifact
-
-    @property
-    def folder(self) -> Path:
-        """Where its scores are kept."""
-        return self.artifact.folder
 
 
 @dataclass(frozen=True)
@@ -132,26 +128,29 @@ def _facts(
 # Scores ---------------------------------------------------------------------------------------------------------------
 
 
-def floor_scores(floor: FloorPlan, watch: Watch = silent) -> Scores:
+def probe_floor(floor: FloorPlan, watch: Watch = silent) -> None:
     """Score the probes of a plan on dev, each once; whatever goes wrong with one, the run is whole without it."""
-    reader, scores = FrozenEncoder(floor, watch), {}
+    reader = FrozenEncoder(floor, watch)
     for probe in floor.probes:
         try:
-            scores.update(_kept_scores(probe, reader, watch))
+            with probe.artifact.exclusive(f"the linear probe of {probe.task.task.name}", watch):
+                if not probe.artifact.sound():
+                    scores = probe_scores(probe, reader)
+                    with probe.artifact.build() as part:
+                        write_json(part / SCORES, scores)
         except Exception as error:
             log.warning("%s has no linear probe: %s", probe.task.task.name, error)
             log.info("where it happened", exc_info=True)
-    return scores
 
 
-def _kept_scores(probe: ProbePlan, reader: FrozenEncoder, watch: Watch) -> Scores:
-    """Return the scores of a probe as they are kept, made first where they are not."""
-    with probe.artifact.exclusive(f"the linear probe of {probe.task.task.name}", watch):
-        if (scores := probe.artifact.read("scores.json")) is None:
-            scores = probe_scores(probe, reader)
-            with probe.artifact.build() as part:
-                write_json(part / "scores.json", scores)
-    return scores
+def floor_done(floor: FloorPlan) -> bool:
+    """Tell whether all probes of a plan have their scores."""
+    return all(probe.artifact.sound() for probe in floor.probes)
+
+
+def floor_scores(floor: FloorPlan) -> Scores:
+    """Return the scores of the probes of a plan, of those that have any."""
+    return {place: values for probe in floor.probes for place, values in (probe.artifact.read(SCORES) or {}).items()}
 
 
 class FrozenEncoder:

@@ -1,19 +1,19 @@
-"""The label stage: what every teacher says of every row is written once, and joined for a student."""
+"""The label stage: what every teacher says of every row is written once; joined for a student when it is trained."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understill.data.groups import grouping
 from understill.errors import UserError
-from understill.events import Watch, silent
+from understill.events import Watch
 from understill.losses.mixing import soft_term
-from understill.pipeline.examining import examination, faculties, open_teacher, progress_of
-from understill.pipeline.locking import alone
 from understill.pipeline.plan import Distillation, Plan, TargetsPlan
+from understill.pipeline.verdicts import open_teacher, progress_of, read_verdict, select_teachers
 from understill.targets.columns import LOGITS, ask
 from understill.targets.ensemble import join, join_column
 from understill.targets.store import BadTargets, SoftTargets, TeacherFacts, read_targets, write_targets
@@ -21,62 +21,73 @@ from understill.targets.store import BadTargets, SoftTargets, TeacherFacts, read
 log = logging.getLogger(__name__)
 
 
-def label(plan: Plan, targets: TargetsPlan, watch: Watch = silent) -> SoftTargets:
-    """Return what every teacher says of every row of a split, written down unless that was done before."""
-    data = plan.loaded[targets.task].splits[targets.split]
+def label(plan: Plan, targets: TargetsPlan, watch: Watch) -> None:
+    """Write down what every teacher says of every row of a split, unless that was done before."""
+    if labelled(plan, targets):
+        return
+    targets.artifact.clear()
+    data, place = plan.loaded[targets.task].splits[targets.split], f"{targets.task}/{targets.split}"
+    answers: dict[str, list[NDArray[np.float32]]] = {name: [] for name in targets.columns}
+    for teacher in targets.teachers:
+        opened = open_teacher(plan, teacher)
+        for name in targets.columns:
+            answers[name].append(ask(opened, name, data, progress_of(watch, teacher, place, data.rows)))
+    facts = [TeacherFacts(teacher.name, teacher.digest, read_verdict(teacher).score) for teacher in targets.teachers]
+    rule = plan.recipe.targets.model_dump(mode="json")
+    write_targets(targets.folder, data, facts, answers, dtype=plan.recipe.targets.dtype, rule=rule)
+    targets.artifact.seal(())
+
+
+def labelled(plan: Plan, targets: TargetsPlan) -> bool:
+    """Tell whether soft targets were written before, and can be read."""
+    if not targets.artifact.sound():
+        return False
+    try:
+        read_labels(plan, targets)
+    except BadTargets as error:
+        log.warning("%s; they are made again", error)
+        return False
+    return True
+
+
+def unheard(targets: TargetsPlan, distillations: Sequence[Distillation]) -> bool:
+    """Tell whether every teacher of a task is known to be left out in all of these, so that nobody is to be asked."""
+    if not all(teacher.verdict.done for each in distillations for teacher in (*each.teachers, *each.judged)):
+        return False
+    return not any(targets.task in select_teachers(distillation) for distillation in distillations)
+
+
+def read_labels(plan: Plan, targets: TargetsPlan) -> SoftTargets:
+    """Return what every teacher says of every row of a split."""
     digests = {teacher.name: teacher.digest for teacher in targets.teachers}
-    # Asked for first: a verdict has a lock of its own, and no two locks are to be held at once.
-    scores = [examination(plan, teacher, watch).score for teacher in targets.teachers]
-    with alone(targets.folder, f"the soft targets of {targets.task}/{targets.split}", watch):
-        if targets.done:
-            try:
-                return read_targets(targets.folder, data, digests)
-            except BadTargets as error:
-                log.warning("%s; they are made again", error)
-        answers: dict[str, list[NDArray[np.float32]]] = {name: [] for name in targets.columns}
-        for teacher in targets.teachers:
-            opened = open_teacher(plan, teacher)
-            for name in targets.columns:
-                progress = progress_of(watch, teacher, f"{targets.task}/{targets.split}", data.rows)
-                answers[name].append(ask(opened, name, data, progress))
-        facts = [
-            TeacherFacts(teacher.name, teacher.digest, score)
-            for teacher, score in zip(targets.teachers, scores, strict=True)
-        ]
-        rule = plan.recipe.targets.model_dump(mode="json")
-        write_targets(targets.folder, data, facts, answers, dtype=plan.recipe.targets.dtype, rule=rule)
-        return read_targets(targets.folder, data, digests)
+    return read_targets(targets.folder, plan.loaded[targets.task].splits[targets.split], digests)
 
 
-def join_targets(
-    plan: Plan, distillation: Distillation, watch: Watch = silent
-) -> dict[tuple[str, str], dict[str, NDArray[np.float32]]]:
+def join_targets(plan: Plan, distillation: Distillation) -> dict[tuple[str, str], dict[str, NDArray[np.float32]]]:
     """Return what the teachers of each task say together of every row, column by column, as the losses want it."""
-    chosen = faculties(plan, distillation, watch)
+    selected = select_teachers(distillation)
     joined = {}
     for targets in distillation.targets:
-        faculty = chosen.get(targets.task)
-        if faculty is None:
+        mine = selected.get(targets.task)
+        if mine is None:
             continue  # all left out: the task is learnt from gold
-        found = label(plan, targets, watch)
-        names = [facts.name for facts in found.teachers]
+        labels = read_labels(plan, targets)
+        names = [facts.name for facts in labels.teachers]
         distil = distillation.distil.of(targets.task)
         groups = grouping(plan.loaded[targets.task].splits[targets.split])
-        places = [names.index(teacher.name) for teacher in faculty.teachers]
+        places = [names.index(teacher.name) for teacher in mine.teachers]
         answers = join(
-            found.logits[places],
-            scored=found.task.kind.scaled,
+            labels.logits[places],
+            scored=labels.task.kind.scaled,
             combine=distillation.rule.combine,
-            weights=faculty.weights,
-            form=soft_term(found.task, distil.loss).needs.form,
+            weights=mine.weights,
+            form=soft_term(labels.task, distil.loss).needs.form,
             temperature=distil.temperature,
             groups=groups,
         )
         _look_at_coverage(f"{targets.task}/{targets.split}", answers, groups)
         others = {
-            name: join_column(values[places], faculty.weights)
-            for name, values in found.columns.items()
-            if name != LOGITS
+            name: join_column(values[places], mine.weights) for name, values in labels.columns.items() if name != LOGITS
         }
         joined[targets.task, targets.split] = {LOGITS: answers, **others}
     return joined

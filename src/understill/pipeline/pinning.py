@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from understill.disk import write_bytes
-from understill.pipeline.teaching import TrainedModel
+from understill.pipeline.model_training import TrainedModel
 from understill.recipe import Recipe
 from understill.recipe.yamlfile import dump_yaml
 

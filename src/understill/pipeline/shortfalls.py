@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from understill.errors import listed
-from understill.pipeline.outcome import BESIDE, PROBE
+from understill.pipeline.record import BESIDE, PROBE
 
 if TYPE_CHECKING:
     from understill.recipe import Recipe

@@ -22,9 +22,9 @@ from understill.evaluate.submission import SHEETS, Sheet, as_answers, as_text, c
 from understill.events import Reading, Watch, silent
 from understill.models.folder import load_model
 from understill.models.manifest import MANIFEST, model_tasks
-from understill.pipeline.outcome import read_record
 from understill.pipeline.plan import cache_folder
 from understill.pipeline.reading import as_trained, writable
+from understill.pipeline.record import read_record
 from understill.pipeline.tokenising import Tokeniser
 from understill.recipe import Recipe
 from understill.tasks import GLUE, Kind, Task

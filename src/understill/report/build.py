@@ -17,10 +17,10 @@ from understill.evaluate.metrics import score
 from understill.evaluate.predict import KeptRows, read_kept
 from understill.evaluate.significance import summarise
 from understill.events import Watch, silent
+from understill.pipeline.aggregate import pairs_of
 from understill.pipeline.comparing import Side, compare_sides, find_side
-from understill.pipeline.concluding import pairs_of
-from understill.pipeline.outcome import PROBE, ROLES, own_cells, read_record
 from understill.pipeline.reading import read_labelled
+from understill.pipeline.record import PROBE, ROLES, own_cells, read_record
 from understill.recipe import Recipe
 from understill.report.dev_sets import DevAnswers, place_facts
 from understill.report.facts import Curve, Facts, Place, Score, ScoreRow, Versus

@@ -20,7 +20,7 @@ from understill.numbers import (
     size,
     times,
 )
-from understill.pipeline.outcome import BESIDE, FLOORS
+from understill.pipeline.record import BESIDE, FLOORS
 from understill.pipeline.shortfalls import LEGEND, marks_of
 from understill.report import figures
 from understill.report.blocks import Block, Paragraph, Picture, Table

@@ -21,7 +21,21 @@ out = Console(width=None if sys.stdout.isatty() or _set_by_user else WIDTH, **PL
 err = Console(stderr=True, **PLAIN)
 
 #: Columns of names and numbers, which are kept whole where long texts may break.
-_WHOLE = ("task", "kind", "metric", "model", "steps", "about", "timed", "split", "run", "size", "folder")
+_WHOLE = (
+    "stage",
+    "state",
+    "task",
+    "kind",
+    "metric",
+    "model",
+    "steps",
+    "about",
+    "timed",
+    "split",
+    "run",
+    "size",
+    "folder",
+)
 
 
 def say(text: str) -> None:

@@ -23,27 +23,8 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
         loaded[name] = max(loaded.get(name, task), task, key=lambda each: len(each.splits))
     show_data(loaded, 0)
     timed = any(each.timed for each in (times or {}).values())
-    columns = () if times is None else ("steps", "timed" if timed else "about")
-    table = console.table("models", "model", "tasks", *columns, "state", "folder")
-    # The models of one run under all names that they have there, those of several once each.
+    _show_stages(study, times, timed)
     alone = len(study.cells) == 1
-    for wanted in study.wanted if alone else study.models:
-        model, name = wanted.model, wanted.model.name if alone else wanted.title
-        time_of = (times or {}).get(name)
-        state = "done" if model.done else "goes on from a checkpoint" if model.started else "to be trained"
-        state = "if chosen" if model.odds < 1 and not model.done else state
-        cells = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
-        tasks = ", ".join(task.name for task in model.tasks)
-        table.add_row(name, tasks, *(cells if times is not None else ()), state, model.folder.name)
-    console.out.print(table)
-    if study.targets:
-        table = console.table("soft targets", "task", "split", "teachers", "state", "folder")
-        for targets in study.targets:
-            names = ", ".join(dict.fromkeys(teacher.name for teacher in targets.teachers))
-            table.add_row(
-                targets.task, targets.split, names, "done" if targets.done else "to be written", targets.folder.name
-            )
-        console.out.print(table)
     if not alone:
         console.say(f"{len(study.cells)} runs: {_counted(study)}; what they have in common is made once")
     if study.plan.choice and (candidates := study.plan.candidates):
@@ -67,6 +48,28 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
         if times
         else "nothing is left to train"
     )
+
+
+def _show_stages(study: Study, times: Mapping[str, Estimate] | None, timed: bool) -> None:
+    """Show the stages of all runs, in the order in which one at a time would be run."""
+    from understill.pipeline.engine import required, study_stages, wanted_keys
+
+    stages = study_stages(study)
+    left = {stage.key for stage in required(stages, wanted_keys(stages)) if not stage.done()}
+    last = ("folder",) if times is None else ("steps", "timed" if timed else "about")
+    table = console.table("stages", "stage", "of", "tasks", "state", *last)
+    names: dict[str, list[str]] = {}  # of a model of one run, which may play several parts
+    for model in study.plan.models if len(study.cells) == 1 else ():
+        names.setdefault(model.folder.name, []).append(model.name)
+    for stage in (stage for stage in stages if not stage.dropped()):
+        name = " = ".join(names.get(stage.key, [stage.name]))
+        tasks = ", ".join(stage.tasks) if stage.resources.places else ""
+        state = "done" if stage.key not in left else stage.state()
+        time_of = (times or {}).get(stage.name) if stage.resources.places else None
+        cells = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
+        folder = stage.makes.folder.name if stage.makes and stage.action != "evaluate" else ""
+        table.add_row(stage.action, name, tasks, state, *(cells if times is not None else (folder,)))
+    console.out.print(table)
 
 
 def _show_choices(study: Study) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from understill.numbers import duration
-from understill.pipeline.outcome import FLOORS
+from understill.pipeline.record import FLOORS
 from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
 from understill.tasks.metric import is_error
 from understill.terminal import console

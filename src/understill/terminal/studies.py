@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from understill.errors import listed
-from understill.pipeline.outcome import FLOORS
+from understill.pipeline.record import FLOORS
 from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
 from understill.tasks.metric import is_error
 from understill.terminal import console
@@ -109,7 +109,7 @@ def _below(run: Run, summaries: Mapping[str, Mapping[str, Summary]]) -> list[Sho
 def _show_scores(runs: Sequence[Run], seeds: int, below: Sequence[Shortfall] = ()) -> None:
     """Show every metric of the recipe as it is."""
     from understill.evaluate.significance import summarise
-    from understill.pipeline.concluding import apart, scores_of
+    from understill.pipeline.aggregate import apart, scores_of
 
     columns = list(runs[0].columns)
     marks = marks_of(below, runs[0].tasks)

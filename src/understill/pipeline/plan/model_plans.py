@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from understill.artifact import Artifact
 from understill.data.load import LoadedTask
-from understill.disk import fingerprint
 from understill.errors import UserError
 from understill.losses.mixing import plugin_facts
 from understill.models.encoder import check_layers, check_lengths
@@ -126,7 +126,6 @@ def plan_model(
         "lessons": _distillation_facts(distillation) if distillation else None,
         **({"tuning": [TUNING_VERSION, settings.heads.pairs]} if settings.training.lr == "auto" else {}),
     }
-    print_of = fingerprint(facts)
     return ModelPlan(
         name=name,
         role=role,
@@ -137,9 +136,8 @@ def plan_model(
         start=start,
         fold=fold,
         distillation=distillation,
-        fingerprint=print_of,
         # Named by what it is, not by its part in this run: recipes that ask for the same model share it.
-        folder=inputs.artifacts / f"model-{keys[0] if len(keys) == 1 else 'multi'}-{print_of[:16]}",
+        artifact=Artifact("model", keys[0] if len(keys) == 1 else "multi", facts, inputs.artifacts),
         augmented=augmented,
         choice=choice,
     )
@@ -198,7 +196,9 @@ def _distillation_facts(distillation: Distillation) -> dict[str, Any]:
     return {
         "distil": {task: distillation.distil.of(task).model_dump(mode="json") for task in taught},
         "rule": distillation.rule.model_dump(mode="json"),
-        "targets": {f"{targets.task}/{targets.split}": targets.fingerprint for targets in distillation.targets},
+        "targets": {
+            f"{targets.task}/{targets.split}": targets.artifact.fingerprint for targets in distillation.targets
+        },
         "unlabelled": dict(distillation.unlabelled),
         **({"plugins": plugins} if plugins else {}),
     }

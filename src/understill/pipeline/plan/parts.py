@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Literal
 from understill.artifact import Artifact
 from understill.data.load import LoadedTask
 from understill.recipe.schema import Best, Distil, Settings, TargetsSpec, TeacherSpec, WordsSpec
-from understill.targets.store import MANIFEST
 from understill.tasks import Task
 
 Role = Literal["model", "teacher", "student", "baseline", "finetuned", "finetuned baseline"]
@@ -68,17 +66,13 @@ class ChoicePlan:
 
     rule: Best
     candidates: Mapping[str, ModelPlan] = field(repr=False)  # by teacher, in the recipe's order
-    fingerprint: str
-    folder: Path
+    artifact: Artifact
 
     @property
     def chosen(self) -> tuple[str, ...] | None:
         """The teachers that were chosen; None while that is open."""
-        try:
-            names = json.loads((self.folder / "choice.json").read_text(encoding="utf-8"))["chosen"]
-            return tuple(name for name in self.candidates if name in names)
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        choice = self.artifact.read("choice.json")
+        return None if choice is None else tuple(name for name in self.candidates if name in choice["chosen"])
 
     def drops(self, name: str) -> bool:
         """Tell whether a candidate is known not to be among the chosen."""
@@ -95,7 +89,7 @@ class TeacherPlan:
     spec: TeacherSpec
     digest: str
     models: tuple[ModelPlan, ...]  # trained here: one, or one for each fold
-    verdict: Path  # the folder that keeps how it does on dev
+    verdict: Artifact  # how it does on dev
     choice: ChoicePlan | None = None  # which it teaches by, where it is a candidate
 
     @property
@@ -112,8 +106,12 @@ class TargetsPlan:
     split: str
     candidates: tuple[TeacherPlan, ...]
     columns: tuple[str, ...]  # that the student's losses need
-    fingerprint: str
-    folder: Path
+    artifact: Artifact
+
+    @property
+    def folder(self) -> Path:
+        """Where they lie."""
+        return self.artifact.folder
 
     @property
     def teachers(self) -> tuple[TeacherPlan, ...]:
@@ -123,7 +121,7 @@ class TargetsPlan:
     @property
     def done(self) -> bool:
         """Whether they were written before."""
-        return (self.folder / MANIFEST).exists()
+        return self.artifact.done
 
 
 @dataclass(frozen=True)
@@ -162,12 +160,21 @@ class ModelPlan:
     start: Start
     fold: Fold | None
     distillation: Distillation | None = field(repr=False)
-    fingerprint: str
-    folder: Path
+    artifact: Artifact
     augmented: tuple[str, ...] = ()  # the tasks whose augmented rows it is trained on
     choice: ChoicePlan | None = field(
         default=None, repr=False
     )  # where it is trained only for a candidate that is chosen
+
+    @property
+    def fingerprint(self) -> str:
+        """What all that goes into it comes to."""
+        return self.artifact.fingerprint
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies, with all that belongs to it."""
+        return self.artifact.folder
 
     def split(self, task: str) -> str:
         """Name the split of a task that it is trained on."""
@@ -177,6 +184,10 @@ class ModelPlan:
     def done(self) -> bool:
         """Whether it was trained before, to the end."""
         return (self.folder / "done.json").exists()
+
+    def sound(self) -> bool:
+        """Tell whether it was trained before and, once it is scored, every file holds what was written."""
+        return self.done and (not self.artifact.done or self.artifact.sound())
 
     @property
     def started(self) -> bool:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 from understill.errors import Collector, UserError, nearest
 from understill.events import Watch, silent
-from understill.pipeline.examining import refuse_silence
 from understill.pipeline.plan.model_plans import Inputs
 from understill.pipeline.plan.parts import ModelPlan
 from understill.pipeline.plan.student_plans import plan_students
@@ -16,6 +15,7 @@ from understill.pipeline.plan.survey import Once, locate_all, read_inputs, warn_
 from understill.pipeline.plan.teacher_plans import plan_teachers
 from understill.pipeline.plan.whole import Plan, Study, Wanted, once_each
 from understill.pipeline.reading import writable
+from understill.pipeline.verdicts import refuse_silence
 from understill.recipe import Recipe
 from understill.train.device import check_trackers
 

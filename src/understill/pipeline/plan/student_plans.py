@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from understill.disk import fingerprint
+from understill.artifact import Artifact
 from understill.errors import UserError
 from understill.losses.mixing import columns_for, terms_of
 from understill.pipeline.plan.model_plans import Inputs, finetuned, plan_model, start_of
@@ -93,22 +93,20 @@ def _distillation(
 
 
 def _targets(inputs: Inputs, teachers: TeacherPlans, key: str, split: str) -> TargetsPlan:
-    mine, facts = tuple(teachers.of[key]), inputs.loaded[key].task.to_dict()
+    mine, task = tuple(teachers.of[key]), inputs.loaded[key].task.to_dict()
     columns = columns_for(inputs.loaded[key].task, inputs.recipe.student.distil)
-    print_of = fingerprint(
-        {
-            "stage": "label",
-            "version": LABEL_VERSION,
-            "task": {part: facts[part] for part in ("name", "kind", "labels", "range")},
-            "split": split,
-            "data": inputs.loaded[key].splits[split].fingerprint,
-            "teachers": {teacher.name: teacher.digest for teacher in mine},
-            "dtype": inputs.recipe.targets.dtype,
-            **({"columns": columns} if len(columns) > 1 else {}),
-            **({"choice": teachers.choice.fingerprint} if teachers.choice else {}),
-        }
-    )
-    return TargetsPlan(key, split, mine, columns, print_of, inputs.artifacts / f"targets-{key}-{split}-{print_of[:16]}")
+    facts = {
+        "stage": "label",
+        "version": LABEL_VERSION,
+        "task": {part: task[part] for part in ("name", "kind", "labels", "range")},
+        "split": split,
+        "data": inputs.loaded[key].splits[split].fingerprint,
+        "teachers": {teacher.name: teacher.digest for teacher in mine},
+        "dtype": inputs.recipe.targets.dtype,
+        **({"columns": columns} if len(columns) > 1 else {}),
+        **({"choice": teachers.choice.artifact.fingerprint} if teachers.choice else {}),
+    }
+    return TargetsPlan(key, split, mine, columns, Artifact("targets", f"{key}-{split}", facts, inputs.artifacts))
 
 
 def _as_many_steps(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from understill.artifact import Artifact
 from understill.disk import fingerprint
 from understill.errors import UserError
 from understill.pipeline.plan.model_plans import Inputs, finetuned, plan_model, start_of
@@ -115,25 +116,21 @@ def _lessons_of(inputs: Inputs, candidate: UntunedTeacher, choice: ChoicePlan | 
             prints = [each.fingerprint for each in mine]
             trained = prints[0] if len(mine) == 1 else fingerprint(prints)
             digest = trained if mine else inputs.outside[str(spec.name)]
-            folder = inputs.artifacts / f"verdict-{key}-{_verdict_print(inputs, key, digest)[:16]}"
-            yield TeacherPlan(candidate.name, key, spec, digest, mine, folder, choice)
+            yield TeacherPlan(candidate.name, key, spec, digest, mine, _verdict(inputs, key, digest), choice)
 
 
-def _verdict_print(inputs: Inputs, key: str, digest: str) -> str:
-    """Return the fingerprint of how a teacher does on dev."""
+def _verdict(inputs: Inputs, key: str, digest: str) -> Artifact:
+    """Say what decides how a teacher does on dev."""
     loaded = inputs.loaded
-    return fingerprint(
-        {
-            "stage": "examine",
-            "version": LABEL_VERSION,
-            "teacher": digest,
-            "task": loaded[key].task.to_dict(),
-            "dev": {
-                f"{task.task.name}/{split}": task.splits[split].fingerprint for task, split in dev_sets(loaded, key)
-            },
-            "train": loaded[key].splits["train"].fingerprint,
-        }
-    )
+    facts = {
+        "stage": "examine",
+        "version": LABEL_VERSION,
+        "teacher": digest,
+        "task": loaded[key].task.to_dict(),
+        "dev": {f"{task.task.name}/{split}": task.splits[split].fingerprint for task, split in dev_sets(loaded, key)},
+        "train": loaded[key].splits["train"].fingerprint,
+    }
+    return Artifact("verdict", key, facts, inputs.artifacts)
 
 
 # The choice -----------------------------------------------------------------------------------------------------------
@@ -162,15 +159,13 @@ def _plan_choice(inputs: Inputs, candidates: Sequence[UntunedTeacher]) -> Choice
             what = f"teachers {twin} and {name} differ only in their fine-tuning, which comes after the choice"
             raise UserError(f"targets.best.by: {what} → leave best.by out, or let them differ before")
     # Of the candidates and the rule, which decide it, so that all that follows has its name before the choice is made.
-    print_of = fingerprint(
-        {
-            "stage": "choose",
-            "version": CHOICE_VERSION,
-            "candidates": {name: model.fingerprint for name, model in models.items()},
-            "rule": rule.model_dump(mode="json"),
-        }
-    )
-    return ChoicePlan(rule, models, print_of, inputs.artifacts / f"choice-{print_of[:16]}")
+    facts = {
+        "stage": "choose",
+        "version": CHOICE_VERSION,
+        "candidates": {name: model.fingerprint for name, model in models.items()},
+        "rule": rule.model_dump(mode="json"),
+    }
+    return ChoicePlan(rule, models, Artifact("choice", "", facts, inputs.artifacts))
 
 
 def _check_rule(recipe: Recipe, of: Mapping[str, Sequence[TeacherPlan]]) -> None:

@@ -93,7 +93,7 @@ class Study:
     @property
     def outsiders(self) -> tuple[tuple[Plan, TeacherPlan], ...]:
         """The teachers that are not trained here, once each."""
-        found = {each.verdict: (plan, each) for _, plan in self.cells for each in plan.outsiders}
+        found = {each.verdict.folder: (plan, each) for _, plan in self.cells for each in plan.outsiders}
         return tuple(found.values())
 
     def titles(self) -> dict[Path, str]:

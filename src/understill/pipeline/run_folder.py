@@ -1,9 +1,8 @@
-"""A run: every stage a recipe asks for, and the folder that says what came out."""
+"""The run folder: what a run is made of, written before it begins, and what came out."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import logging
 import os
@@ -11,25 +10,21 @@ import platform
 import shutil
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from understill.disk import write_bytes, write_json
-from understill.events import Scores, Watch, silent
+from understill.events import Scores
 from understill.models.roles import RECORD
-from understill.pipeline.choosing import choose
-from understill.pipeline.concluding import conclude
-from understill.pipeline.examining import ensemble_scores, examine_outsiders, member_scores
+from understill.pipeline.aggregate import conclude
 from understill.pipeline.floor import floor_scores, plan_floor
-from understill.pipeline.locking import at_work
-from understill.pipeline.outcome import Run
+from understill.pipeline.model_training import TrainedModel, read_trained
 from understill.pipeline.pinning import write_pinned
-from understill.pipeline.plan import Plan, Study, Wanted
-from understill.pipeline.plan.planner import make_study, pick_wanted
+from understill.pipeline.plan import Plan, Study
+from understill.pipeline.record import Run
 from understill.pipeline.scoring import majority_scores
-from understill.pipeline.teaching import TrainedModel, teach_all
+from understill.pipeline.verdicts import ensemble_scores, member_scores
 from understill.recipe import Recipe
 from understill.train.device import device_name, pick_device
 
@@ -41,48 +36,7 @@ CELLS = "cells"
 ANSWERS = "teachers"
 
 
-def run(recipe: Recipe, watch: Watch = silent) -> Run:
-    """Do everything a recipe asks for, reusing what is there already, and return the run of the recipe as it is."""
-    return run_study(recipe, watch)[0]
-
-
-def run_study(recipe: Recipe, watch: Watch = silent) -> tuple[Run, ...]:
-    """Do everything a recipe asks for, and return all runs that it stands for, that of the recipe as it is first."""
-    study = make_study(recipe, watch)
-    with at_work(recipe.output.path):
-        record = _begin(study)
-        for _, plan in study.cells:
-            examine_outsiders(plan, watch)
-        _choose_all(study, watch)
-        trained = teach_all(study.wanted, watch)
-        return _finish(study, record, trained, watch)
-
-
-def train_some(study: Study, names: tuple[str, ...], watch: Watch = silent) -> list[TrainedModel]:
-    """Train some models of a study with what they need, or all, as a run that is not finished."""
-    wanted = pick_wanted(study, names)
-    with at_work(study.recipe.output.path):
-        _begin(study)
-        if any(each.model.awaits_choice for each in wanted):
-            _choose_all(study, watch)
-        wanted = tuple(each for each in wanted if not each.model.dropped)
-        trained = teach_all(wanted, watch)
-    if len(study.cells) == 1:
-        return trained
-    return [replace(model, name=each.title) for model, each in zip(trained, wanted, strict=True)]
-
-
-def _choose_all(study: Study, watch: Watch) -> None:
-    """Train the candidates of all runs, and choose among them."""
-    titles = study.titles()
-    teach_all(
-        [Wanted(plan, model, titles[model.folder]) for _, plan in study.cells for model in plan.candidates], watch
-    )
-    for choice in {plan.choice.folder: plan.choice for _, plan in study.cells if plan.choice}.values():
-        choose(choice, watch)
-
-
-def _begin(study: Study) -> dict[str, Any]:
+def begin_record(study: Study) -> dict[str, Any]:
     """Write the record of a run before anything is made: what a killed run has made is not to be cleaned away.
 
     A finished record of the same artefacts stays until the end: somebody else may be reading it.
@@ -106,23 +60,30 @@ def _finished(record: Path, uses: Sequence[str]) -> bool:
         return False
 
 
-def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel], watch: Watch) -> tuple[Run, ...]:
-    """Write down what came out."""
+def finish_record(study: Study, record: dict[str, Any]) -> tuple[Run, ...]:
+    """Write down what came out, from what all stages have left."""
     folder = study.recipe.output.path / study.recipe.name
-    rest, runs = iter(trained), []
     known: dict[Any, _Taught] = {}
     identities: dict[str, dict[str, str]] = {}
     guesses = {id(plan.loaded): plan for _, plan in study.cells}  # runs share their data where it is the same
     majority = {data: majority_scores(plan) for data, plan in guesses.items()}
+    runs = []
     for number, (cell, plan) in enumerate(study.cells):
-        place = folder if number == 0 else folder / CELLS / cell.name
-        models = tuple(itertools.islice(rest, len(plan.models)))
-        tasks = {name: loaded.task for name, loaded in plan.loaded.items()}
-        teachers, members, answers = _taught(plan, known, folder / ANSWERS, watch)
-        guess = majority[id(plan.loaded)]
         floor = plan_floor(plan, identities)
-        probe = floor_scores(floor, watch) if floor else {}
-        runs.append(Run(place, models, guess, teachers, members, tasks, _aid(plan), cell, answers, probe))
+        teachers, members, answers = _taught(plan, known, folder / ANSWERS)
+        run = Run(
+            folder=folder if number == 0 else folder / CELLS / cell.name,
+            models=tuple(read_trained(model) for model in plan.models),
+            majority=majority[id(plan.loaded)],
+            teachers=teachers,
+            members=members,
+            tasks={name: loaded.task for name, loaded in plan.loaded.items()},
+            aid=_aid(plan),
+            cell=cell,
+            answers=answers,
+            probe=floor_scores(floor) if floor else {},
+        )
+        runs.append(run)
     _clear(folder / CELLS, {each.folder.name for each in runs[1:]})
     # Those of an earlier run under this name; another process with this recipe writes the same ones.
     for old in set((folder / ANSWERS).glob("*")) - {each.answers for each in runs}:
@@ -131,6 +92,13 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
         (each.folder / "models").mkdir(parents=True, exist_ok=True)
         _point_at_models(each.folder, each.models)
     write_pinned(folder, study.plan.recipe, runs[0].models)
+    _write(study, record, runs)
+    return tuple(runs)
+
+
+def _write(study: Study, record: dict[str, Any], runs: Sequence[Run]) -> None:
+    """Write the record of a finished run."""
+    folder = study.recipe.output.path / study.recipe.name
     facts = [_facts(each, folder) for each in runs]
     cells = [
         {
@@ -138,9 +106,9 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
             "variant": each.cell.variant,
             "levels": dict(each.cell.levels),
             "seed": each.cell.seed,
-            **found,
+            **mine,
         }
-        for each, found in zip(runs, facts, strict=True)
+        for each, mine in zip(runs, facts, strict=True)
         if each.cell
     ]
     record |= {
@@ -151,7 +119,6 @@ def _finish(study: Study, record: dict[str, Any], trained: Sequence[TrainedModel
         "cells": cells,
     }
     write_json(folder / RECORD, {**record, "findings": conclude(runs).facts()} if len(runs) > 1 else record)
-    return tuple(runs)
 
 
 class _Taught(NamedTuple):
@@ -162,10 +129,10 @@ class _Taught(NamedTuple):
     answers: Path | None
 
 
-def _taught(plan: Plan, known: dict[Any, _Taught], folder: Path, watch: Watch) -> _Taught:
+def _taught(plan: Plan, known: dict[Any, _Taught], folder: Path) -> _Taught:
     """Score the teachers of a plan on dev; runs with the same ones have the same scores and answers."""
     key = tuple(
-        (*(teacher.verdict for teacher in (*each.teachers, *each.judged)), each.rule.model_dump_json())
+        (*(teacher.verdict.folder for teacher in (*each.teachers, *each.judged)), each.rule.model_dump_json())
         for each in plan.distillations
     )
     if key not in known:
@@ -173,8 +140,8 @@ def _taught(plan: Plan, known: dict[Any, _Taught], folder: Path, watch: Watch) -
         members: dict[str, Scores] = {}
         answers = folder / str(len(known))
         for distillation in plan.distillations:
-            teachers |= ensemble_scores(plan, distillation, watch, answers)
-            for name, scores in member_scores(plan, distillation, watch).items():
+            teachers |= ensemble_scores(plan, distillation, answers)
+            for name, scores in member_scores(distillation).items():
                 members.setdefault(name, {}).update(scores)
         known[key] = _Taught(teachers, members, answers if teachers else None)
     return known[key]
@@ -231,12 +198,12 @@ def _uses(study: Study) -> list[str]:
 
 def _made(plan: Plan, identities: dict[str, dict[str, str]]) -> Iterator[Path]:
     yield from (model.folder for model in plan.all_models)
-    yield from (plan.choice.folder,) if plan.choice else ()
+    yield from (plan.choice.artifact.folder,) if plan.choice else ()
     yield from (table.folder for table in plan.targets)
-    yield from (teacher.verdict for each in plan.distillations for teacher in (*each.candidates, *each.judged))
+    yield from (teacher.verdict.folder for each in plan.distillations for teacher in (*each.candidates, *each.judged))
     yield from (data.path.parent for data in plan.augmented)
     floor = plan_floor(plan, identities)
-    yield from (probe.folder for probe in floor.probes) if floor else ()
+    yield from (probe.artifact.folder for probe in floor.probes) if floor else ()
 
 
 def _clear(folder: Path, kept: Collection[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from understill.evaluate.significance import Difference, Summary, compare_seeds, factor_effects, holm, summarise
 from understill.events import Scores
-from understill.pipeline.outcome import BESIDE, Run
+from understill.pipeline.record import BESIDE, Run
 from understill.tasks.metric import is_error
 
 #: The row that has the mean of all tasks.

@@ -11,8 +11,8 @@ from typing import Any
 
 from understill.errors import UserError
 from understill.models.roles import RECORD
-from understill.pipeline.locking import nobody_at_work
-from understill.pipeline.outcome import own_cells
+from understill.pipeline.locks import unused
+from understill.pipeline.record import own_cells
 from understill.tasks.metric import is_error
 
 #: What the folders are called that may be removed; whatever else lies there is not ours.
@@ -71,9 +71,11 @@ def clean(folder: Path, *, cache: bool = False, remove: bool = True) -> list[Was
     """
     if not folder.is_dir():
         raise _no_folder(folder)
-    with nobody_at_work(folder):
+    with unused(folder):
         used = {name for _, facts in _records(folder) for name in facts["uses"]}
-        ours = [path for name in ARTIFACTS for path in (folder / "artifacts").glob(f"{name}-*")]
+        # With a dot before their names those that were never finished.
+        names = [name for start in ARTIFACTS for name in (f"{start}-*", f".{start}-*.part")]
+        ours = [path for name in names for path in (folder / "artifacts").glob(name)]
         idle = [path for path in sorted(ours) if path.is_dir() and path.name not in used]
         waste = {path: [path] for path in idle}
         if cache:

@@ -13,8 +13,8 @@ from understill.models.roles import RECORD
 
 if TYPE_CHECKING:  # which would import torch
     from understill.events import Scores
+    from understill.pipeline.model_training import TrainedModel
     from understill.pipeline.plan import Role
-    from understill.pipeline.teaching import TrainedModel
     from understill.recipe import Cell
     from understill.tasks import Task
 

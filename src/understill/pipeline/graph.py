@@ -1,0 +1,271 @@
+"""The graph of a run: every stage of one plan or several, in the order in which one at a time would be run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from understill.disk import fingerprint
+from understill.events import Watch
+from understill.pipeline.choosing import choose
+from understill.pipeline.floor import FloorPlan, floor_done, plan_floor, probe_floor
+from understill.pipeline.labelling import label, labelled, unheard
+from understill.pipeline.model_training import evaluate_model, rows_of, scored, tokenise_rows, train_model
+from understill.pipeline.plan import (
+    ChoicePlan,
+    Distillation,
+    ModelPlan,
+    Plan,
+    TargetsPlan,
+    TeacherPlan,
+    Wanted,
+    Words,
+    max_length,
+)
+from understill.pipeline.stage import Resources, Stage, never
+from understill.pipeline.verdicts import accepted, check_teachers, examine_teacher, refuse_weak
+from understill.pipeline.wording import make_words
+from understill.train.turns import places_of
+
+
+def stages_of(plans: Sequence[Plan], titles: Mapping[Path, str]) -> tuple[Stage, ...]:
+    """Return the stages of plans, each once: they share what has the same fingerprint."""
+    stages: dict[str, Stage] = {}
+    for stage in _stages(plans, titles):
+        stages[stage.key] = _merged(stages[stage.key], stage) if stage.key in stages else stage
+    return tuple(stages.values())
+
+
+def _merged(one: Stage, two: Stage) -> Stage:
+    """Return a stage that two ask for: it is left out only where both leave it out."""
+    if one.action == "label" or one.dropped is never:  # a table knows all who ask for it
+        return one
+    if two.dropped is never:
+        return two
+    needs = tuple(dict.fromkeys((*one.needs, *two.needs)))
+    return replace(one, needs=needs, dropped=partial(_all, one.dropped, two.dropped))
+
+
+def _stages(plans: Sequence[Plan], titles: Mapping[Path, str]) -> Iterator[Stage]:
+    askers: dict[Path, list[Distillation]] = {}
+    for each in (each for plan in plans for each in plan.distillations):
+        for targets in each.targets:
+            askers.setdefault(targets.folder, []).append(each)
+    for plan in plans:
+        yield from _outsiders(plan)
+    # Candidates of all runs come first, since so much hangs on the choice.
+    for plan in plans:
+        if plan.choice:
+            for model in plan.choice.candidates.values():
+                yield from _model(Wanted(plan, model, titles[model.folder]), askers)
+    for plan in plans:
+        if plan.choice:
+            yield _choice(plan.choice)
+    for plan in plans:
+        for model in plan.all_models:
+            yield from _model(Wanted(plan, model, titles[model.folder]), askers)
+    identities: dict[str, dict[str, str]] = {}
+    for plan in plans:
+        if floor := plan_floor(plan, identities):
+            yield _floor(floor)
+
+
+def trained_keys(model: ModelPlan) -> tuple[str, str]:
+    """Return the keys of a model's training and of its scores."""
+    return model.folder.name, f"{model.folder.name}/scores"
+
+
+def _model(wanted: Wanted, askers: Mapping[Path, Sequence[Distillation]]) -> Iterator[Stage]:
+    """Yield all that makes a model, from its words and the teachers' answers to its scores."""
+    plan, model, title = wanted
+    key, scores = trained_keys(model)
+    names, dropped = tuple(task.name for task in model.tasks), partial(_dropped, model) if model.choice else never
+    needs = [*trained_keys(model.start.model)] if model.start.model else []
+    if model.choice:
+        needs.append(model.choice.artifact.folder.name)
+    if words := model.start.words:
+        yield Stage(
+            action="vocabulary",
+            name=title,
+            key=words.artifact.folder.name,
+            needs=(),
+            run=partial(_make_words, plan, words),
+            done=words.artifact.sound,
+            tasks=names,
+        )
+        needs.append(words.artifact.folder.name)
+    tokens = _tokens(plan, model)
+    yield Stage("tokenise", title, tokens, tuple(needs), partial(tokenise_rows, wanted), dropped=dropped, tasks=names)
+    needs.append(tokens)
+    if model.distillation:
+        yield from _distillation(plan, model.distillation, title, askers)
+        needs += [_checked(model.distillation), *(each.folder.name for each in model.distillation.targets)]
+    yield Stage(
+        action="finetune" if model.start.heads else "distil" if model.distillation else "train",
+        name=title,
+        key=key,
+        needs=tuple(needs),
+        run=partial(train_model, wanted),
+        done=model.sound,
+        dropped=dropped,
+        makes=model.artifact,
+        resources=_resources(plan, model),
+        begun=partial(_begun, model),
+        open=partial(_open, model),
+        tasks=names,
+    )
+    yield Stage(
+        action="evaluate",
+        name=title,
+        key=scores,
+        needs=(key,),
+        run=partial(evaluate_model, wanted),
+        done=partial(scored, model),
+        dropped=dropped,
+        makes=model.artifact,
+        tasks=names,
+    )
+
+
+def _tokens(plan: Plan, model: ModelPlan) -> str:
+    """Return the key of the tokens that a model reads; others may read the same."""
+    lengths = [max_length(plan.recipe, model.settings, task.name) for task in model.tasks]
+    return f"tokens-{fingerprint([model.start.place, lengths, rows_of(model)])[:16]}"
+
+
+def _resources(plan: Plan, model: ModelPlan) -> Resources:
+    training = model.settings.training
+    rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
+    read = float(training.steps * training.batch if training.steps else training.passes * rows)
+    return Resources(places_of(training.batch), read, training.precision, tuple(plan.recipe.output.trackers))
+
+
+def _distillation(
+    plan: Plan, distillation: Distillation, title: str, askers: Mapping[Path, Sequence[Distillation]]
+) -> Iterator[Stage]:
+    """Yield the examination of teachers, the look at who takes part, and the tables of what they say."""
+    teachers = (*distillation.candidates, *distillation.judged)
+    yield from (_examination(plan, teacher) for teacher in teachers)
+    yield Stage(
+        action="choose",
+        name=f"the teachers of {title}",
+        key=_checked(distillation),
+        needs=_verdicts(teachers),
+        run=partial(check_teachers, distillation),
+        done=partial(accepted, distillation.rule, teachers),
+    )
+    yield from (_label(plan, targets, askers[targets.folder]) for targets in distillation.targets)
+
+
+def _verdicts(teachers: Iterable[TeacherPlan]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(teacher.verdict.folder.name for teacher in teachers))
+
+
+def _checked(distillation: Distillation) -> str:
+    """Return the key of the look at who takes part in a distillation."""
+    verdicts = _verdicts((*distillation.candidates, *distillation.judged))
+    return f"teachers-{fingerprint([verdicts, distillation.rule.model_dump(mode='json')])[:16]}"
+
+
+def _examination(plan: Plan, teacher: TeacherPlan, rows: float = 0.0) -> Stage:
+    needs = [key for model in teacher.models for key in trained_keys(model)]
+    if teacher.choice:
+        needs.append(teacher.choice.artifact.folder.name)
+    return Stage(
+        action="examine",
+        name=f"{teacher.name} of {teacher.task}",
+        key=teacher.verdict.folder.name,
+        needs=tuple(needs),
+        run=partial(examine_teacher, plan, teacher),
+        done=teacher.verdict.sound,
+        dropped=partial(_dropped, teacher) if teacher.choice else never,
+        makes=teacher.verdict,
+        resources=Resources(rows=rows),
+        tasks=(teacher.task,),
+    )
+
+
+def _label(plan: Plan, targets: TargetsPlan, distillations: Sequence[Distillation]) -> Stage:
+    models = [key for teacher in targets.candidates for model in teacher.models for key in trained_keys(model)]
+    return Stage(
+        action="label",
+        name=f"{targets.task}/{targets.split} by {', '.join(teacher.name for teacher in targets.teachers)}",
+        key=targets.folder.name,
+        needs=(*dict.fromkeys(models), *_verdicts(targets.candidates), *map(_checked, distillations)),
+        run=partial(label, plan, targets),
+        done=partial(labelled, plan, targets),
+        dropped=partial(unheard, targets, distillations),
+        makes=targets.artifact,
+        tasks=(targets.task,),
+    )
+
+
+def _outsiders(plan: Plan) -> Iterator[Stage]:
+    """Yield the examination of teachers that need no training, which comes before any training is done."""
+    if not plan.outsiders:
+        return
+    yield from (_examination(plan, teacher, math.inf) for teacher in plan.outsiders)
+    rule, verdicts = plan.recipe.targets, _verdicts(plan.outsiders)
+    yield Stage(
+        action="choose",
+        name="teachers that need no training",
+        key=f"teachers-{fingerprint(['outside', verdicts, rule.model_dump(mode='json')])[:16]}",
+        needs=verdicts,
+        run=partial(refuse_weak, rule, plan.outsiders),
+        done=partial(accepted, rule, plan.outsiders),
+        resources=Resources(rows=math.inf),
+    )
+
+
+def _choice(choice: ChoicePlan) -> Stage:
+    return Stage(
+        action="choose",
+        name=f"{choice.rule.count} of {', '.join(choice.candidates)}",
+        key=choice.artifact.folder.name,
+        needs=tuple(key for model in choice.candidates.values() for key in trained_keys(model)),
+        run=partial(choose, choice),
+        done=partial(_chosen, choice),
+        makes=choice.artifact,
+    )
+
+
+def _floor(floor: FloorPlan) -> Stage:
+    return Stage(
+        action="probe",
+        name=floor.start.name,
+        key=f"probes-{fingerprint([probe.artifact.folder.name for probe in floor.probes])[:16]}",
+        needs=(),
+        run=partial(probe_floor, floor),
+        done=partial(floor_done, floor),
+        tasks=tuple(probe.task.task.name for probe in floor.probes),
+    )
+
+
+# What stages ask when it is their turn --------------------------------------------------------------------------------
+
+
+def _all(*asked: Callable[[], bool]) -> bool:
+    return all(each() for each in asked)
+
+
+def _dropped(plan: ModelPlan | TeacherPlan) -> bool:
+    return plan.dropped
+
+
+def _chosen(choice: ChoicePlan) -> bool:
+    return choice.chosen is not None
+
+
+def _make_words(plan: Plan, words: Words, watch: Watch) -> None:
+    make_words(plan, words)
+
+
+def _begun(model: ModelPlan) -> bool:
+    return model.started
+
+
+def _open(model: ModelPlan) -> bool:
+    return 0 < model.odds < 1

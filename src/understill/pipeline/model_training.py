@@ -1,0 +1,192 @@
+"""The train stage: a model trained step by step and saved; and the evaluate stage: the saved model scored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from understill.disk import CHECKSUMS, write_json
+from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, Teaching, Turn, Watch
+from understill.losses.choose import make_objective
+from understill.models.encoder import load_tokenizer
+from understill.models.folder import load_model, save_model, save_scores
+from understill.pipeline.initialise import first_weights, prepare_heads
+from understill.pipeline.labelling import join_targets
+from understill.pipeline.plan import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length
+from understill.pipeline.scoring import dev_score, score_model
+from understill.pipeline.tokenising import Tokeniser, make_batches
+from understill.pipeline.tuning import tune
+from understill.train.device import make_accelerator, pick_device
+from understill.train.fit import fit
+from understill.train.loop import Step
+
+#: What belongs to a finished model, beside its checkpoints.
+PARTS = ("done.json", "scores.json", "log.jsonl", "model", "predictions")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A finished model's folder and scores."""
+
+    name: str
+    role: Role
+    folder: Path
+    scores: Scores
+    history: list[dict[str, Any]]
+    seconds: float
+    chosen: Mapping[str, Any] | None = None  # what the recipe left open, and why
+
+
+def read_trained(model: ModelPlan) -> TrainedModel:
+    """Return what a finished model has come to."""
+    facts, scores = _read(model, "done.json"), _read(model, "scores.json")["scores"]
+    place = model.folder / "model"
+    return TrainedModel(model.name, model.role, place, scores, facts["history"], facts["seconds"], facts["chosen"])
+
+
+def _read(model: ModelPlan, name: str) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((model.folder / name).read_text(encoding="utf-8"))
+    return facts
+
+
+# Train ----------------------------------------------------------------------------------------------------------------
+
+
+def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
+    """Train a model, or go on training it, and save its folder; one that is finished is taken as it is."""
+    _, model, title = wanted
+    model.artifact.clear()
+    if model.done:
+        watch(Teaching(title, "done"))
+    else:
+        watch(Teaching(title, "resumed" if model.started else "new"))
+        facts = yield from _train(wanted, watch)
+        shutil.copyfile(model.folder / "work" / "log.jsonl", model.folder / "log.jsonl")
+        write_json(model.folder / "done.json", {"fingerprint": model.fingerprint, **facts})
+    shutil.rmtree(model.folder / "work", ignore_errors=True)
+
+
+def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, dict[str, Any]]:
+    """Train a model, save its folder, and return what is to be remembered of the training."""
+    plan, model, title = wanted
+    recipe, settings, distillation = plan.recipe, model.settings, model.distillation
+    joined = join_targets(plan, distillation) if distillation else {}
+    tokenizer = load_tokenizer(model.start.name, model.start.place)
+    tokens = tokeniser_of(plan, model, tokenizer, watch)
+    choice = None
+    if settings.training.lr == "auto":
+        choice = yield from tune(plan, model, title, tokens, joined, watch)
+        settings = choice.settings
+        model = replace(model, settings=settings)
+    batches = make_batches(plan, model, tokens, joined)
+    dev = {(task.task.name, "dev"): tokens(task, "dev") for task in model.scored if task.task in model.tasks}
+    network = first_weights(model)
+    if not model.started:
+        network.to(pick_device(recipe.machine))
+        yield from prepare_heads(plan, model, network, tokens, batches, title, watch)
+    accelerator = make_accelerator(recipe.machine, settings.training.precision, recipe.output.trackers, model.folder)
+    accelerator.init_trackers(f"{recipe.name}-{model.name}")
+    for event in fit(
+        network,
+        make_objective(model.tasks, settings.heads.regression, distillation.distil if distillation else None),
+        batches,
+        settings.training,
+        accelerator=accelerator,
+        seed=model.seed,
+        folder=model.folder / "work",
+        evaluate=lambda current: dev_score(current, model, dev, recipe.evaluation.batch),
+        fast=recipe.machine.fast == "auto",
+    ):
+        if isinstance(event, Step):
+            yield
+            continue
+        if not isinstance(event, Resumed):
+            accelerator.log(_numbers(event), step=event.step)
+        watch(Turn(title))
+        watch(event)
+        if isinstance(event, Fitted):
+            fitted = event
+    accelerator.end_training()
+    network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).cpu()
+    save_model(
+        model.folder / "model", network, tokenizer, tokens.lengths, recipe.to_yaml(), {}, taught=_distilled(model)
+    )
+    seconds = fitted.seconds + (choice.seconds if choice else 0.0)
+    return {"history": fitted.history, "seconds": seconds, "chosen": choice.facts() if choice else None}
+
+
+def _distilled(model: ModelPlan) -> bool:
+    """Tell whether a model, or the one that it begins as, learns from teachers."""
+    return model.distillation is not None or bool(model.start.model and _distilled(model.start.model))
+
+
+def tokenise_rows(wanted: Wanted, watch: Watch) -> None:
+    """Turn all rows that a model reads into tokens, which are kept for whoever reads the same."""
+    plan, model, _ = wanted
+    tokens = tokeniser_of(plan, model, load_tokenizer(model.start.name, model.start.place), watch)
+    for task, split, swapped in rows_of(model):
+        tokens(plan.loaded[task], split, swapped=swapped)
+
+
+def rows_of(model: ModelPlan) -> list[tuple[str, str, bool]]:
+    """Name the splits that a model is trained and looked at with, each task's, and whether its texts are swapped."""
+    unlabelled = model.distillation.unlabelled if model.distillation else {}
+    places = []
+    for task in model.tasks:
+        both = model.settings.training.both_orders and task.symmetric
+        for split in (model.split(task.name), *(["unlabelled"] if task.name in unlabelled else []), "dev"):
+            orders = (False, True) if both and split != "dev" else (False,)
+            places += [(task.name, split, swapped) for swapped in orders]
+    return places
+
+
+def tokeniser_of(plan: Plan, model: ModelPlan, tokenizer: Any, watch: Watch) -> Tokeniser:
+    """Return what turns rows into a model's tokens."""
+    lengths = {task.name: max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
+    return Tokeniser(tokenizer, lengths, cache_folder(plan.recipe), watch)
+
+
+# Evaluate -------------------------------------------------------------------------------------------------------------
+
+
+def evaluate_model(wanted: Wanted, watch: Watch) -> None:
+    """Score a saved model, anew where a dev set was added or has changed, and mark it as finished."""
+    plan, model, title = wanted
+    if not scored(model):
+        (model.folder / CHECKSUMS).unlink(missing_ok=True)  # stopped from here on, it is trained and has no scores
+        # From its folder, as anybody else would load it, so that the figures are the folder's.
+        folder = load_model(model.folder / "model")
+        tokens = tokeniser_of(plan, model, folder.tokenizer, watch)
+        scores = score_model(folder, model.scored, tokens, plan.recipe, model.folder / "predictions")
+        save_scores(folder.path, scores)
+        write_json(model.folder / "scores.json", {"scores": scores, "scored_on": _dev_prints(model)})
+        model.artifact.seal(PARTS)
+    watch(Scored(title, _read(model, "scores.json")["scores"]))
+
+
+def scored(model: ModelPlan) -> bool:
+    """Tell whether a model is finished, with scores on the dev sets as they are."""
+    return model.artifact.sound() and bool(_read(model, "scores.json")["scored_on"] == _dev_prints(model))
+
+
+def _dev_prints(model: ModelPlan) -> dict[str, str]:
+    """Name the dev sets a model is scored on, with what they hold; not all of them take part in its training."""
+    loaded = {task.task.name: task for task in model.scored}
+    sets = [place for task in model.tasks for place in dev_sets(loaded, task.name)]
+    return {f"{task.task.name}/{split}": task.splits[split].fingerprint for task, split in sets}
+
+
+def _numbers(event: Report | Evaluated | Fitted) -> dict[str, float]:
+    """Return what a tracker should draw."""
+    if isinstance(event, Report):
+        parts = {f"loss/{name}": value for name, value in event.parts.items()}
+        mix = {} if event.mix is None else {"lambda": event.mix}
+        return {"loss": event.loss, "rate": event.rate, "rows_per_second": event.rows_per_second, **mix, **parts}
+    if isinstance(event, Fitted):
+        return {"best_step": float(event.best_step)}
+    flat = {f"{place}/{metric}": value for place, values in event.scores.items() for metric, value in values.items()}
+    return {"dev": event.score, **flat}

@@ -5,10 +5,16 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
 import understill
+from understill.errors import UserError
+from understill.plugins import ANNEALING, LOSSES, NETWORKS, TAGGERS, TEACHERS, Registry
+from understill.tasks import KINDS, METRICS
 
 HEAVY = ("accelerate", "numpy", "pyarrow", "pydantic", "scipy", "sklearn", "torch", "transformers")
 
@@ -29,9 +35,48 @@ def test_these_are_the_public_names_and_each_is_where_it_is_made() -> None:
         "load_recipe": "understill.recipe",
         "run": "understill.pipeline",
     }
-    assert sorted(understill.__all__) == sorted(homes)
+    assert [name for name in understill.__all__ if not name.startswith("register_")] == sorted(homes)
     for name, home in homes.items():
         assert getattr(understill, name) is getattr(importlib.import_module(home), name)
+
+
+@pytest.mark.parametrize(
+    ("register", "registry"),
+    [
+        (understill.register_annealing, ANNEALING),
+        (understill.register_kind, KINDS),
+        (understill.register_loss, LOSSES),
+        (partial(understill.register_metric, kinds=["classification"]), METRICS),
+        (understill.register_network, NETWORKS),
+        (understill.register_tagger, TAGGERS),
+        (understill.register_teacher, TEACHERS),
+    ],
+)
+def test_whatever_can_be_plugged_in_has_a_decorator_for_it(
+    register: Callable[[str], Callable[[Any], Any]], registry: Registry[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_added", {})
+
+    @register("odd")
+    def odd() -> float:
+        return 0.0
+
+    assert registry["odd"] is odd and "odd" in registry
+
+
+def test_a_name_that_understill_has_cannot_be_taken_whoever_comes_first() -> None:
+    registry: Registry[int] = Registry("number", "understill.numbers")
+    registry.own("one")(1)
+    registry.register("two")(2)
+    for add, name in ((registry.register, "one"), (registry.own, "two")):
+        with pytest.raises(UserError, match=rf'understill has a number "{name}" of its own → choose another name'):
+            add(name)(3)
+
+
+def test_decorators_for_plug_ins_import_nothing_heavy() -> None:
+    names = [name for name in understill.__all__ if name.startswith("register_")]
+    assert len(names) == 7
+    assert loaded_after(f"import understill; [getattr(understill, name) for name in {names}]") == set()
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

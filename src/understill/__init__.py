@@ -9,9 +9,29 @@ if TYPE_CHECKING:
     from understill.evaluate.predictor import Predictor
     from understill.loading import load
     from understill.pipeline import run
+    from understill.plugins import ANNEALING, LOSSES, NETWORKS, TAGGERS, TEACHERS
     from understill.recipe import Recipe, load_recipe
+    from understill.tasks import KINDS
+    from understill.tasks.metric import metric as register_metric
 
-__all__ = ["Predictor", "Recipe", "UserError", "load", "load_recipe", "run"]
+    register_annealing, register_kind, register_loss = ANNEALING.register, KINDS.register, LOSSES.register
+    register_network, register_tagger, register_teacher = NETWORKS.register, TAGGERS.register, TEACHERS.register
+
+__all__ = [
+    "Predictor",
+    "Recipe",
+    "UserError",
+    "load",
+    "load_recipe",
+    "register_annealing",
+    "register_kind",
+    "register_loss",
+    "register_metric",
+    "register_network",
+    "register_tagger",
+    "register_teacher",
+    "run",
+]
 
 _HOMES = {
     "Predictor": "understill.evaluate.predictor",
@@ -20,6 +40,16 @@ _HOMES = {
     "load": "understill.loading",
     "load_recipe": "understill.recipe",
     "run": "understill.pipeline",
+}
+#: Decorators with which Python code adds what a recipe may then name: the module, and what there registers.
+_DECORATORS = {
+    "register_annealing": ("understill.plugins", "ANNEALING.register"),
+    "register_kind": ("understill.tasks", "KINDS.register"),
+    "register_loss": ("understill.plugins", "LOSSES.register"),
+    "register_metric": ("understill.tasks.metric", "metric"),
+    "register_network": ("understill.plugins", "NETWORKS.register"),
+    "register_tagger": ("understill.plugins", "TAGGERS.register"),
+    "register_teacher": ("understill.plugins", "TEACHERS.register"),
 }
 
 
@@ -30,8 +60,10 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import understill` costs nothing."""
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _DECORATORS:
         raise AttributeError(f"understill has no {name}")
     from importlib import import_module
+    from operator import attrgetter
 
-    return getattr(import_module(_HOMES[name]), name)
+    home, path = _DECORATORS.get(name) or (_HOMES[name], name)
+    return attrgetter(path)(import_module(home))

@@ -31,6 +31,8 @@ class Registry(Generic[T]):
         """Register what understill itself brings."""
 
         def add(thing: T) -> T:
+            if name in self._added:  # which was registered before this module was imported
+                raise self._taken(name)
             self._own[name] = thing
             self._names[name] = None
             return thing
@@ -42,11 +44,14 @@ class Registry(Generic[T]):
 
         def add(thing: T) -> T:
             if name in self._names:
-                raise UserError(f'understill has a {self.what} "{name}" of its own → choose another name')
+                raise self._taken(name)
             self._added[name] = thing
             return thing
 
         return add
+
+    def _taken(self, name: str) -> UserError:
+        return UserError(f'understill has a {self.what} "{name}" of its own → choose another name')
 
     def __getitem__(self, name: str) -> T:
         if name in self._own:

@@ -238,7 +238,7 @@ def test_a_connection_that_is_being_made_when_it_ends_is_waited_for(exports: dic
 def test_who_asks_over_an_open_connection_when_nobody_listens_any_more_is_answered(
     exports: dict[str, Path], tmp_path: Path
 ) -> None:
-    long = ASKED.format(file="", request=b"", patch="running.LAST_CALL = 1000")
+    long = ASKED.format(file="", request=b"", patch="process.LAST_CALL = 1000")
     with serving(exports["student"], tmp_path, "--drain", 0, program=long) as server:
         address = (server.client.base_url.host, server.client.base_url.port)
         kept = http.client.HTTPConnection(*address, timeout=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import logging
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -26,6 +27,7 @@ from understill import kernels
 from understill.data.batch import Batches, Stream
 from understill.data.packed import Streamed, resident_bytes, room
 from understill.errors import TrainingError
+from understill.losses.composed import ComposedObjective
 from understill.losses.fused import FusedObjective
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.recipe.schema import Anneal, Distil, EncoderSpec, HeadsSpec, Machine, SanSpec, Training
@@ -220,6 +222,7 @@ def without_gpu(adam: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Replayed:
 
         def replay() -> None:
             replayed[size] += 1
+            self.updated = False  # unlike a graph, it may still fail before its update
             self._step(size)
             self._forget()
 
@@ -415,23 +418,92 @@ def test_without_memory_for_the_fast_path_the_plain_loop_goes_on(
     assert_alike(plain, both)
 
 
-@pytest.mark.parametrize("at", [1, 3])
-def test_a_step_that_fails_before_its_update_is_taken_by_the_plain_loop(
-    at: int, tiny: Path, exact: Replayed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain, both, take, calls = Run(tiny), Run(tiny), FastSteps.take, []
+#: What may be missing to compile or record a step, as torch, Triton and the system put it.
+LACKING = [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+    fast.NotRecorded("operation not permitted when stream is capturing"),
+    NotImplementedError("not implemented for 'BFloat16'"),
+    FileNotFoundError("gcc"),
+    ImportError("libcuda.so.1"),
+    subprocess.CalledProcessError(1, "gcc"),
+    torch._dynamo.exc.TorchDynamoException("no header files"),
+]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, at: int) -> None:
+    """Let the fast path fail at one of its steps, before that step's update."""
+    take, calls = FastSteps.take, []
 
     def fail(self: FastSteps, number: int, seed: int, *, first: bool) -> Any:
         calls.append(number)
+        self.updated = False
         if len(calls) == at:
-            raise ValueError("no header files")
+            raise error
         return take(self, number, seed, first=first)
 
     monkeypatch.setattr(loop, "why_not", lambda *_: "")
     monkeypatch.setattr(FastSteps, "take", fail)
+
+
+@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("error", LACKING, ids=lambda error: type(error).__name__)
+def test_a_step_that_lacks_something_before_its_update_is_taken_by_the_plain_loop(
+    error: Exception, at: int, tiny: Path, exact: Replayed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, both = Run(tiny), Run(tiny)
+    failing(monkeypatch, error, at)
     both.plain(fast=True)
     plain.plain()
     assert_alike(plain, both)
+
+
+@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("shapes"), TypeError("none"), AssertionError(), KeyError("ids"), RuntimeError("size mismatch")],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_mistake_of_ours_is_raised_and_not_hidden_by_a_slow_run(
+    error: Exception, at: int, tiny: Path, exact: Replayed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, error, at)
+    with pytest.raises(type(error)):
+        Run(tiny).plain(fast=True)
+
+
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_what_fails_once_weights_may_be_updated_is_raised_whatever_it_is(
+    at: int, tiny: Path, exact: Replayed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, calls = FastSteps.take, []
+
+    def late(self: FastSteps, number: int, seed: int, *, first: bool) -> Any:
+        found = take(self, number, seed, first=first)
+        calls.append(number)
+        if len(calls) == at:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return found
+
+    monkeypatch.setattr(loop, "why_not", lambda *_: "")
+    monkeypatch.setattr(FastSteps, "take", late)
+    with pytest.raises(torch.OutOfMemoryError):
+        Run(tiny).plain(fast=True)
+
+
+def test_an_objective_of_plug_ins_is_trained_by_the_plain_loop_which_says_so_once(
+    tiny: Path, exact: Replayed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, composed = Run(tiny), Run(tiny)
+    composed.objective = ComposedObjective(composed.objective.tasks, "sigmoid", composed.objective.distil)
+    monkeypatch.setattr(loop, "why_not", lambda *_: "")
+    monkeypatch.setattr(FastSteps, "take", lambda *_, **__: pytest.fail("not on the fast path"))
+    with caplog.at_level(logging.WARNING):
+        composed.plain(fast=True)
+    plain.plain()
+    (message,) = caplog.messages
+    assert message.startswith("training by the plain loop, which is slower than the fast path: ")
+    assert_alike(plain, composed)
 
 
 def test_without_memory_to_begin_with_the_optimiser_is_as_it_was(
@@ -616,3 +688,27 @@ def test_on_a_gpu_torch_gets_its_optimiser_back_as_it_keeps_it(optimizer: str, t
     plain.plain(stop=1)
     path.fast(stop=1)
     assert kept(path) == kept(plain)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_everything(), reason="needs a CUDA device and Triton")
+def test_on_a_gpu_a_recording_that_fails_has_updated_nothing(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    step, recorded = FastSteps._step, []
+
+    def ask(self: FastSteps, size: Any, places: Tensor | None = None, check: bool = False) -> Tensor:
+        if places is not None:
+            recorded.append(float(places.sum()))  # no recorded step may wait for a value
+        return step(self, size, places, check)
+
+    plain, path = (Run(tiny, "cuda", "bf16") for _ in range(2))
+    plain.plain()
+    monkeypatch.setattr(FastSteps, "_step", ask)
+    with caplog.at_level(logging.WARNING):
+        taken = path.plain(fast=True)
+    assert len(taken) == TOTAL and recorded == []
+    assert [message for message in caplog.messages if "the fast path cannot go on" in message]
+    counts = {float(state["step"]) for state in path.optimizer.optimizer.state.values()}
+    assert counts == {0, TOTAL}, "each step was taken once"
+    assert plain.moved(path) < 0.2

@@ -16,8 +16,8 @@ from understill.errors import TrainingError, UserError
 from understill.losses.fused import FusedObjective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
-from understill.train.device import make_accelerator
-from understill.train.loop import Step, out_of_memory, steps, total_steps
+from understill.train.device import make_accelerator, out_of_memory
+from understill.train.loop import Step, steps, total_steps
 from understill.train.optim import make_optimizer, rate_factor
 from understill.train.trouble import Trouble
 

@@ -116,3 +116,9 @@ def cpu_has_bf16() -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Tell running out of memory from every other failure."""
+    signs = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)

@@ -13,6 +13,7 @@ import gc
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from subprocess import SubprocessError
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from understill.models.encoder import TokenStates, build_encoder
 from understill.models.heads import Heads
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
+from understill.train.device import out_of_memory
 from understill.train.optim import rate_factor
 from understill.train.trouble import Trouble
 
@@ -63,6 +65,20 @@ def why_not(model: MultiTaskModel, accelerator: Accelerator, training: Training)
     if fault := kernels.fault():
         return fault
     return "" if model.packs_on(accelerator.device) else "attention over packed rows does not work here"
+
+
+class NotRecorded(RuntimeError):
+    """A step that runs could not be recorded."""
+
+
+def lacking(error: Exception) -> bool:
+    """Tell whether something is missing to compile or record a step: memory, a compiler, what a driver can do.
+
+    Everything else is a mistake of ours, which nobody is served by hiding.
+    """
+    missing = (NotRecorded, NotImplementedError, ImportError, OSError, SubprocessError)
+    compiling = type(error).__module__.startswith(("torch._dynamo", "torch._inductor", "triton"))
+    return isinstance(error, missing) or compiling or (isinstance(error, RuntimeError) and out_of_memory(error))
 
 
 class _Size(NamedTuple):
@@ -127,6 +143,7 @@ class FastSteps:
         shape = (len(objective.parts), len(objective.tasks))
         self.parts, self.counts = (torch.zeros(shape, device=self.device) for _ in range(2))
         self.recorded: dict[_Size, _Recorded | None] = {}
+        self.updated = False  # whether the weights may have been touched in the step that is being taken
         self.pool = torch.cuda.graph_pool_handle()
         # Graphs read seed and offset of the generator they were recorded with, so each model has one of its own.
         self.generator = torch.cuda.default_generators[self.device.index or 0].clone_state()
@@ -137,6 +154,7 @@ class FastSteps:
 
     def take(self, number: int, seed: int, *, first: bool) -> tuple[Tensor, Tensor]:
         """Take a step; return its loss parts and counts, which hold until the next one."""
+        self.updated = False
         if not self.stretch.first <= number < self.stretch.last:
             self.stretch = self.rows.load(self.batches, number)
             rows = torch.from_numpy(self.stretch.rows.astype(np.int64)).pin_memory()
@@ -157,6 +175,7 @@ class FastSteps:
             recorded = self.recorded[size]
             if recorded is None:
                 recorded = self.recorded[size] = self._record(size)
+            self.updated = True
             recorded.graph.replay()
         return self.parts, self.counts
 
@@ -184,17 +203,26 @@ class FastSteps:
         own = torch.cuda.current_stream(self.device)
         usual = torch.cuda.default_stream(self.device)
         with torch.cuda.stream(torch.cuda.Stream(self.device) if own == usual else own):  # the usual one cannot record
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
-                found = self._step(size, places)
-            except Exception:
-                with suppress(RuntimeError):  # what went wrong first is what counts
-                    graph.capture_end()
-                raise
-            graph.capture_end()
+                found = self._capture(graph, size, places)
+            except RuntimeError as error:  # the same step has run before, so it is the recording that does not work
+                raise NotRecorded(str(error)) from error
+            finally:
+                self.updated = False  # what is recorded has not run
         places.copy_(found)
         self._forget()
         return _Recorded(graph, places)
+
+    def _capture(self, graph: torch.cuda.CUDAGraph, size: _Size, places: Tensor) -> Tensor:
+        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+        try:
+            found = self._step(size, places)
+        except Exception:
+            with suppress(RuntimeError):  # what went wrong first is what counts
+                graph.capture_end()
+            raise
+        graph.capture_end()
+        return found
 
     def _prepare(self) -> None:
         """Let everything random come from the model's own generator."""
@@ -221,6 +249,7 @@ class FastSteps:
             places = found.to(self.device)
         norm = self.adam.norm(places)
         self.trouble.look(self.number[0] + 1, loss.parts[0], norm)
+        self.updated = True
         self.adam.update(places, self.number, norm)
         self.parts.copy_(loss.parts)
         self.counts.copy_(loss.counts)

@@ -18,7 +18,8 @@ from understill.errors import UserError
 from understill.losses.objective import Objective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
-from understill.train.fast import FastSteps, why_not
+from understill.train.device import out_of_memory
+from understill.train.fast import FastSteps, lacking, why_not
 from understill.train.optim import rate_factor, set_rates
 from understill.train.trouble import Trouble
 
@@ -123,11 +124,11 @@ def _fast_steps(
             try:
                 path = path or FastSteps(model, objective, batches, inner, training, trouble, start=start, total=total)
                 parts, counts = path.take(number, _step_seed(seed, number), first=number == start)
-            except UserError:
-                raise
             except Exception as error:
-                # The first steps of each size compile and record, for which memory or a tool may be missing. Nothing
-                # is updated by then, so the plain loop can take the very same step.
+                # The first steps of each size compile and record, for which memory or a tool may be missing. Where that
+                # shows before the step's update, the plain loop can take the very same step; all else is raised.
+                if not lacking(error) or (path and path.updated):
+                    raise
                 what = str(error).strip().partition("\n")[0] or type(error).__name__
                 log.warning("the fast path cannot go on (%s): training goes on without it", what)
                 if path:
@@ -173,12 +174,6 @@ def _gradients(
             raise
         return None
     return parts, counts
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Tell running out of memory from every other failure."""
-    signs = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
 
 
 def _halve(micro: int, rows: int, optimizer: torch.optim.Optimizer) -> int:

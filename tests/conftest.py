@@ -20,7 +20,7 @@ from hypothesis import settings
 
 import plugins.letters
 from tiny import save_tiny
-from understill.plugins import NETWORKS, TAGGERS, TEACHERS, Registry
+from understill.plugins import ANNEALING, LOSSES, NETWORKS, TAGGERS, TEACHERS, Registry
 from understill.recipe import Recipe, make_recipe
 
 # Machines are noisy: a slow example is no failure.
@@ -31,7 +31,7 @@ settings.load_profile("understill")
 @pytest.fixture(autouse=True)
 def _no_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test know a plug-in because another has imported it."""
-    for registry in (TEACHERS, NETWORKS, TAGGERS):
+    for registry in (ANNEALING, LOSSES, TEACHERS, NETWORKS, TAGGERS):
         monkeypatch.setattr(registry, "_added", {})
 
 

@@ -13,13 +13,13 @@ import pytest
 import typer.main
 import yaml
 
-from plugins import attentive, keywords, letters, within_one
+from plugins import attentive, cubic, jensen_shannon, keywords, letters, within_one
 from understill import pipeline
 from understill.cli import app
 from understill.data.groups import count_queries
 from understill.data.load import load_tasks
 from understill.data.sketch import sketch_recipe
-from understill.plugins import NETWORKS, TAGGERS, TEACHERS
+from understill.plugins import ANNEALING, LOSSES, NETWORKS, TAGGERS, TEACHERS
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.recipe.section import Every, Section
 from understill.tasks import METRICS
@@ -218,13 +218,17 @@ def test_the_recipe_page_names_every_key() -> None:
 # The page on plug-ins ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["keywords", "attentive", "letters", "within_one"])
+@pytest.mark.parametrize(
+    "name", ["jensen_shannon", "margin", "cubic", "keywords", "attentive", "letters", "within_one"]
+)
 def test_the_plug_ins_of_the_page_are_those_that_the_tests_run(name: str) -> None:
     source = (ROOT / "tests" / "plugins" / f"{name}.py").read_text(encoding="utf-8")
     assert source in [block.body for block in blocks(ROOT / "docs" / "plugins.md") if block.language == "python"]
 
 
 def test_the_recipes_on_plug_ins_can_be_planned(make_tiny: Callable[..., Recipe]) -> None:
+    LOSSES.register("jensen_shannon")(jensen_shannon.JensenShannon)
+    ANNEALING.register("cubic")(cubic.cubic)
     TEACHERS.register("keywords")(keywords.Keywords)
     NETWORKS.register("attentive")(attentive.Attentive)
     TAGGERS.register("letters")(letters.letters)
@@ -233,7 +237,7 @@ def test_the_recipes_on_plug_ins_can_be_planned(make_tiny: Callable[..., Recipe]
     parts = [yaml.safe_load(block.body) for block in page]
     for part in parts:
         make_tiny(**part)  # every key is known
-    students = [part for part in parts if "encoder" in part.get("student", {}) or "augment" in part.get("student", {})]
-    assert len(students) == 2
+    students = [part for part in parts if {"encoder", "augment", "distil"} & part.get("student", {}).keys()]
+    assert len(students) == 4
     for part in students:
         assert pipeline.make_plan(make_tiny(**part)).models

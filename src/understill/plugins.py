@@ -102,10 +102,24 @@ class Registry(Generic[T]):
 
 
 #: Loss terms, as in understill.losses; `student.distil.loss` names those of plug-ins.
-LOSSES: Registry[Any] = Registry("loss", "understill.losses")
+LOSSES: Registry[Any] = Registry(
+    "loss",
+    "understill.losses",
+    (
+        "cross_entropy",
+        "soft_cross_entropy",
+        "logits",
+        "squared_error",
+        "soft_squared_error",
+        "listwise",
+        "soft_listwise",
+    ),
+)
 #: Shapes of annealing: functions from the share of the run that is done, 0 to 1, to the share of the way that λ has
 #: gone, 0 to 1. One that takes tensors as well as numbers is trained with on the fast path.
-ANNEALING: Registry[Callable[[Any], Any]] = Registry("annealing shape", "understill.annealing")
+ANNEALING: Registry[Callable[[Any], Any]] = Registry(
+    "annealing shape", "understill.annealing", ("linear", "cosine", "quadratic")
+)
 #: Types of teachers, which `teachers.N.type` may name: as in understill.teachers.
 TEACHERS: Registry[Any] = Registry("type of teacher", "understill.teachers", ("trained", "checkpoint", "predictions"))
 #: Networks over words, which `encoder.name` may name: classes, as in understill.models.textnet.

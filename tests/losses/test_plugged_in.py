@@ -2,54 +2,50 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from loss_cases import COLUMNS, MIXED, rows_of
 
 from helpers import MOOD, STARS, same, weights_of
+from plugins import cubic, jensen_shannon, margin
 from understill import pipeline
 from understill.errors import UserError
+from understill.events import silent
 from understill.losses.choose import make_objective
 from understill.losses.composed import ComposedObjective
 from understill.losses.fused import FusedObjective
 from understill.losses.mixing import plugin_facts, weights_at
+from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model
-from understill.plugins import ANNEALING, LOSSES, Registry
+from understill.pipeline.labelling import join_targets, read_labels
+from understill.pipeline.tokenising import Tokeniser, make_batches
+from understill.plugins import ANNEALING, LOSSES, TEACHERS, Registry
 from understill.recipe import Recipe, make_recipe
 from understill.recipe.schema import Anneal, Distil
 from understill.report import write_report
 
-PLUGINS = Path(__file__).parents[1] / "plugins"
+TESTS = Path(__file__).parents[1]
 SOFT: dict[str, Any] = {"hard": 0.0, "soft": 1.0, "anneal": None}
 
 
 @pytest.fixture
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registries whose plug-ins are gone after a test."""
-    for registry in (LOSSES, ANNEALING):
-        monkeypatch.setattr(registry, "_added", dict(registry._added))
-        monkeypatch.setattr(registry, "_points", None)
+def plugged() -> None:
+    """The plug-ins, registered as their decorators do."""
+    LOSSES.register("jensen_shannon")(jensen_shannon.JensenShannon)
+    ANNEALING.register("cubic")(cubic.cubic)
 
 
-@pytest.fixture
-def plugged(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The plug-in, registered by its decorators."""
-    monkeypatch.syspath_prepend(PLUGINS)
-    yield importlib.import_module("jensen_shannon")
-    del sys.modules["jensen_shannon"]
-
-
-def test_a_loss_that_is_registered_stands_in_a_recipe_and_is_composed(plugged: Any) -> None:
+def test_a_loss_that_is_registered_stands_in_a_recipe_and_is_composed(plugged: None) -> None:
     distil = Distil(loss="jensen_shannon", temperature=2.0, **SOFT)
     objective = make_objective((MOOD,), "unit", distil)
     assert isinstance(objective, ComposedObjective)
@@ -63,7 +59,7 @@ def test_a_loss_that_is_registered_stands_in_a_recipe_and_is_composed(plugged: A
     torch.testing.assert_close(loss.parts[2, 0], expected)
 
 
-def test_each_task_may_have_a_loss_of_its_own_and_the_others_are_as_ever(plugged: Any) -> None:
+def test_each_task_may_have_a_loss_of_its_own_and_the_others_are_as_ever(plugged: None) -> None:
     teacher = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.25, 0.25], [3.0, 0.0, 0.0]])
     teacher[:2] = teacher[:2].log()
     batch, logits = rows_of([0, 1, 2], [1.0, 2.0, 4.0], teacher=teacher), torch.randn(3, COLUMNS)
@@ -74,7 +70,7 @@ def test_each_task_may_have_a_loss_of_its_own_and_the_others_are_as_ever(plugged
     assert one.parts[2, 0] != two.parts[2, 0] and one.parts[1, 0] == two.parts[1, 0]
 
 
-def test_further_losses_are_added_to_the_soft_part_by_their_weights_and_told_by_name(plugged: Any) -> None:
+def test_further_losses_are_added_to_the_soft_part_by_their_weights_and_told_by_name(plugged: None) -> None:
     log_q = torch.tensor([[0.25, 0.75]]).log()
     batch = rows_of([0], [1.0], teacher=log_q)
     objective = make_objective((MOOD,), "unit", Distil(soft=2.0, more={"jensen_shannon": 0.5}))
@@ -96,24 +92,24 @@ def test_further_losses_are_added_to_the_soft_part_by_their_weights_and_told_by_
         ({"more": {"jensen_shannon": -1}}, "student.distil.more.jensen_shannon: -1 is not allowed → write 0 or more"),
     ],
 )
-def test_a_name_that_nobody_registered_is_refused(distil: dict[str, Any], message: str, plugged: Any) -> None:
+def test_a_name_that_nobody_registered_is_refused(distil: dict[str, Any], message: str, plugged: None) -> None:
     recipe = {"data": {"demo": {"rows": 40}}, "tasks": ["mood"], "teachers": [{}], "student": {"distil": distil}}
     with pytest.raises(UserError) as error:
         make_recipe(recipe)
     assert message in str(error.value)
 
 
-def test_a_loss_for_another_kind_of_task_is_refused_with_what_to_write(plugged: Any) -> None:
+def test_a_loss_for_another_kind_of_task_is_refused_with_what_to_write(plugged: None) -> None:
     with pytest.raises(UserError, match=r"jensen_shannon is for classification, and task stars is of the kind regress"):
         make_objective((MOOD, STARS), "unit", Distil(loss="jensen_shannon"))
 
 
-def test_losses_that_want_teachers_logits_in_two_forms_are_refused(plugged: Any) -> None:
+def test_losses_that_want_teachers_logits_in_two_forms_are_refused(plugged: None) -> None:
     with pytest.raises(UserError, match="the losses logits and jensen_shannon of task mood need teachers'"):
         make_objective((MOOD,), "unit", Distil(loss="logits", more={"jensen_shannon": 1.0}))
 
 
-def test_a_shape_that_takes_tensors_stays_fused_and_goes_as_it_says(plugged: Any) -> None:
+def test_a_shape_that_takes_tensors_stays_fused_and_goes_as_it_says(plugged: None) -> None:
     distil = Distil(hard=2.0, anneal=Anneal(start=0.25, end=0.75, shape="cubic"), tasks={"topic": {"anneal": "linear"}})
     objective = make_objective(MIXED, "unit", distil)
     assert isinstance(objective, FusedObjective) and objective.plain == ""
@@ -128,9 +124,7 @@ def test_a_shape_that_takes_tensors_stays_fused_and_goes_as_it_says(plugged: Any
 
 
 @pytest.mark.parametrize("shape", [lambda progress: 0.0 if progress < 0.5 else 1.0, lambda progress: round(progress)])
-def test_a_shape_that_reads_numbers_is_fused_and_kept_from_the_fast_path(
-    shape: Callable[[Any], Any], forgotten: None
-) -> None:
+def test_a_shape_that_reads_numbers_is_fused_and_kept_from_the_fast_path(shape: Callable[[Any], Any]) -> None:
     ANNEALING.register("late")(shape)
     objective = make_objective((MOOD,), "unit", Distil(anneal=Anneal(shape="late")))
     assert isinstance(objective, FusedObjective)
@@ -138,15 +132,15 @@ def test_a_shape_that_reads_numbers_is_fused_and_kept_from_the_fast_path(
     assert objective.weights(0.25)[:, 0].tolist() == [0, 1] and objective.weights(0.75)[:, 0].tolist() == [1, 0]
 
 
-def test_a_plug_in_that_changes_makes_models_anew_and_ours_leave_no_trace(plugged: Any) -> None:
+def test_a_plug_in_that_changes_makes_models_anew_and_ours_leave_no_trace(plugged: None) -> None:
     assert plugin_facts(Distil()) == []
     loss, shape = plugin_facts(Distil(loss="jensen_shannon", anneal="cubic"))
     assert loss["plugin"] == "jensen_shannon" and shape["plugin"] == "cubic"
-    assert len(loss["source"]) == 64 and loss["source"] == shape["source"]
+    assert len(loss["source"]) == len(shape["source"]) == 64 and loss["source"] != shape["source"]
 
 
 def test_a_recipe_trains_scores_and_reports_by_a_plugged_in_loss(
-    plugged: Any, make_tiny: Callable[..., Recipe]
+    plugged: None, make_tiny: Callable[..., Recipe]
 ) -> None:
     def recipe(**distil: Any) -> Recipe:
         mine = {"tasks": ["mood", "similar"], "teachers": [{"tasks": "each"}], "student": {"distil": distil}}
@@ -165,44 +159,29 @@ def test_a_recipe_trains_scores_and_reports_by_a_plugged_in_loss(
     assert lines[-1]["parts"].keys() == parts
 
 
-def installed(folder: Path, **points: str) -> None:
-    """Install a package into a folder, as pip leaves it: its module and what it says of itself."""
-    text = (PLUGINS / "jensen_shannon.py").read_text(encoding="utf-8")
-    bare = text.replace('@LOSSES.register("jensen_shannon")\n', "").replace('@ANNEALING.register("cubic")\n', "")
-    (folder / "drawn_together.py").write_text(bare, encoding="utf-8")
-    facts = folder / "drawn_together-1.5.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: drawn-together\nVersion: 1.5\n", encoding="utf-8")
-    groups = [f"[understill.{group}]\n{point}\n" for group, point in points.items()]
-    (facts / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
+Install = Callable[..., None]
 
 
-def test_a_loss_of_an_installed_package_is_found_by_its_entry_point(
-    forgotten: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed(tmp_path, losses="js = drawn_together:JensenShannon", annealing="cubic = drawn_together:cubic")
-    monkeypatch.syspath_prepend(tmp_path)
-    distil = Distil(loss="js", anneal="cubic")
-    assert "drawn_together" not in sys.modules  # nothing is imported to read a recipe
-    assert plugin_facts(distil)[0] == {"plugin": "js", "package": "drawn-together", "version": "1.5"}
+def test_a_loss_of_an_installed_package_is_found_by_its_entry_point(install: Install) -> None:
+    install(LOSSES, "js", "plugins.jensen_shannon:JensenShannon", "1.5")
+    install(ANNEALING, "late", "plugins.cubic:cubic")
+    distil = Distil(loss="js", anneal="late")
+    assert plugin_facts(distil)[0] == {"plugin": "js", "package": "js-plugin", "version": "1.5"}
     assert isinstance(make_objective((MOOD,), "unit", distil), ComposedObjective)
-    del sys.modules["drawn_together"]
+    assert distil.anneal is not None and distil.anneal.at(0.5) == 0.125
 
 
-def test_a_plug_in_that_cannot_be_loaded_is_named_with_its_package(
-    forgotten: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed(tmp_path, losses="js = drawn_together:Gone")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match='the loss "js" of package drawn-together cannot be loaded'):
-        make_objective((MOOD,), "unit", Distil(loss="js"))
-    sys.modules.pop("drawn_together", None)
+def test_a_plug_in_that_cannot_be_loaded_is_named_with_its_package_by_those_who_name_it(install: Install) -> None:
+    install(LOSSES, "js", "plugins.jensen_shannon:Gone")
+    assert make_objective((MOOD,), "unit", Distil())
+    distil = Distil(loss="js")  # nothing is imported to read a recipe
+    with pytest.raises(UserError, match='the loss "js" of package js-plugin cannot be loaded'):
+        make_objective((MOOD,), "unit", distil)
 
 
-def test_the_command_line_runs_a_recipe_with_an_installed_plug_in(tmp_path: Path, tiny: Path) -> None:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    installed(folder, losses="js = drawn_together:JensenShannon", annealing="cubic = drawn_together:cubic")
+def test_the_command_line_runs_a_recipe_with_an_installed_plug_in(tmp_path: Path, tiny: Path, install: Install) -> None:
+    install(LOSSES, "js", "plugins.jensen_shannon:JensenShannon")
+    install(ANNEALING, "late", "plugins.cubic:cubic")
     recipe = {
         "name": "plugged",
         "data": {"demo": {"rows": 40}},
@@ -211,11 +190,13 @@ def test_the_command_line_runs_a_recipe_with_an_installed_plug_in(tmp_path: Path
         "training": {"steps": 3, "batch": 8},
         "teachers": [{}],
         "targets": {"weak": "keep"},
-        "student": {"distil": {"loss": "js", "anneal": "cubic"}},
+        "student": {"distil": {"loss": "js", "anneal": "late"}},
         "output": {"folder": str(tmp_path / "runs")},
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join(
+        [str(tmp_path / "site-packages"), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     done = subprocess.run(
         [sys.executable, "-m", "understill", "run", str(tmp_path / "recipe.yaml")],
         env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"},
@@ -232,3 +213,45 @@ def test_the_command_line_runs_a_recipe_with_an_installed_plug_in(tmp_path: Path
 def test_registries_of_losses_and_shapes_are_those_that_recipes_read() -> None:
     assert isinstance(LOSSES, Registry) and LOSSES.group == "understill.losses"
     assert ANNEALING.group == "understill.annealing" and list(ANNEALING)[:3] == ["linear", "cosine", "quadratic"]
+
+
+def test_a_column_that_a_loss_asks_for_comes_from_teachers_over_store_and_batch_to_the_loss(
+    plugged: None, make_tiny: Callable[..., Recipe]
+) -> None:
+    TEACHERS.register("sure_keywords")(margin.SureKeywords)
+    LOSSES.register("margin")(margin.Margin)
+    words = {"calm": ["thank", "good"], "upset": ["never", "twice", "locked"]}
+    teachers = [
+        {"name": name, "type": "sure_keywords", "words": words, "weight": weight}
+        for name, weight in (("one", 1.0), ("two", 3.0))
+    ]
+    recipe = make_tiny(
+        tasks=["mood"], teachers=teachers, targets={"weak": "keep"}, student={"distil": {"loss": "margin"}}
+    )
+    run = pipeline.run(recipe)
+    assert run.models[-1].role == "student" and set(run.models[-1].scores) == {"mood/dev"}
+    plan = pipeline.make_plan(recipe)
+    (targets,) = plan.distillations[0].targets
+    assert targets.columns == ("logits", "margin")
+    stored = read_labels(plan, targets).columns
+    data = plan.loaded["mood"].splits["train"]
+    assert stored["margin"].shape == (2, data.rows)
+    spread = np.ptp(stored["logits"], axis=2)  # of two labels
+    np.testing.assert_array_equal(stored["margin"], spread)
+    joined = join_targets(plan, plan.distillations[0])["mood", "train"]
+    np.testing.assert_allclose(joined["margin"], stored["margin"].mean(axis=0))
+    student = plan.models[-1]
+    tokens = Tokeniser(load_tokenizer(recipe.encoder.name), {"mood": 32}, run.folder / "cache", silent)
+    batch = make_batches(plan, student, tokens, {("mood", "train"): joined})[0]
+    np.testing.assert_array_equal(batch.columns["margin"].numpy(), joined["margin"][batch.row.numpy()])
+    loss = make_objective((plan.loaded["mood"].task,), "unit", Distil(loss="margin", **SOFT))(torch.zeros(8, 2), batch)
+    there = batch.columns["margin"][~batch.columns["margin"].isnan()]
+    torch.testing.assert_close(loss.parts[2, 0], there.square().sum())
+    assert 0 < len(there) == loss.counts[2, 0]
+
+
+def test_a_teacher_without_the_column_that_a_loss_needs_is_named(make_tiny: Callable[..., Recipe]) -> None:
+    LOSSES.register("margin")(margin.Margin)
+    recipe = make_tiny(tasks=["mood"], teachers=[{}], targets={"weak": "keep"}, student={"distil": {"loss": "margin"}})
+    with pytest.raises(UserError, match=r"teacher .* gives logits, and a loss of task mood needs margin"):
+        pipeline.run(recipe)

@@ -55,7 +55,7 @@ class ComposedObjective(Objective):
     def _values(self, terms: TaskTerms, logits: Tensor, rows: TaskRows) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return each part's value for each row of a task, and which rows have it."""
         outputs = {"logits": logits}
-        flags = {part: taught_rows(term, rows) for part, term in terms.soft.items()}
+        flags = {part: taught_rows(rows, term.needs.columns) for part, term in terms.soft.items()}
         taught = flags.get("soft", torch.zeros(len(rows), dtype=torch.bool, device=logits.device))
         rows = _with_gold(terms.hard, rows, taught)
         flags = {part: torch.zeros_like(taught) for part in self.parts[1:]} | flags | {"hard": terms.hard.known(rows)}
@@ -76,6 +76,7 @@ def _of_some(term: Term, outputs: dict[str, Tensor], rows: TaskRows, mask: Tenso
 
 def _with_gold(term: Term, rows: TaskRows, taught: Tensor) -> TaskRows:
     """Let what teachers say stand in where there is no gold."""
+    taught = taught & taught_rows(rows, ("logits",))  # a loss of other columns may know more rows
     missing = taught & rows.gold.view(len(rows), -1).isnan().any(dim=1)
     if not missing.any():
         return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,14 +100,14 @@ def task_rows(terms: TaskTerms, batch: Batch | Packed, where: Tensor, regression
     return TaskRows(task, regression, terms.settings.temperature, gold, columns, queries)
 
 
-def taught_rows(term: Term, rows: TaskRows) -> Tensor:
-    """Tell of which rows teachers say all that a term needs, [n]; of a grouped kind, of all candidates of a query."""
-    taught = torch.ones(len(rows), dtype=torch.bool, device=rows.gold.device)
-    for name in term.needs.columns:
+def taught_rows(rows: TaskRows, columns: Sequence[str]) -> Tensor:
+    """Tell of which rows teachers have filled all these columns, [n]; of a grouped kind, for all candidates."""
+    there = torch.ones(len(rows), dtype=torch.bool, device=rows.gold.device)
+    for name in columns:
         if name not in rows.columns:
-            return torch.zeros_like(taught)
-        taught &= ~rows.columns[name].flatten(1)[:, 0].isnan()
-    return rows.every(taught)
+            return torch.zeros_like(there)
+        there &= ~rows.columns[name].reshape(len(rows), -1)[:, 0].isnan()
+    return rows.every(there)
 
 
 def ends(settings: Distil) -> tuple[tuple[float, float], tuple[float, float]]:

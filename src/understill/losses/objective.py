@@ -79,7 +79,7 @@ class Objective(nn.Module):
             for name in term.needs.columns:
                 if name in rows.columns and (fault := _holes(rows.columns[name], terms.task.outputs, name)):
                     return fault
-            spoken = taught_rows(term, rows)
+            spoken = taught_rows(rows, term.needs.columns)
             taught = spoken if part == "soft" else taught
             if spoken.any() and (fault := term.check(rows.only(spoken))):
                 return fault
@@ -93,7 +93,7 @@ class Objective(nn.Module):
 
 def _holes(column: Tensor, outputs: int, name: str) -> str:
     """Say what a teacher cannot have said: some numbers of a row without the others, or no number at all."""
-    values = column.flatten(1)
+    values = column.reshape(len(column), -1)
     wanted = outputs if name == "logits" else values.shape[1]
     count = (~values.isnan()).sum(dim=1)
     partly = (count > 0) & (count < wanted)

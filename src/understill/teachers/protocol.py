@@ -39,6 +39,7 @@ class Teacher(Protocol):
         """Return raw logits, [rows, outputs] in the order of the task's labels; scores on its scale for regression.
 
         A row of which it says nothing is NaN. `progress` is told how many rows were done since it was last called.
+        A teacher that knows more than logits has `columns` and `column` too, as `PluginTeacher` has.
         """
 
 
@@ -87,6 +88,7 @@ class PluginTeacher:
     """
 
     Spec: ClassVar[type[TeacherSpec]] = TeacherSpec
+    columns: ClassVar[tuple[str, ...]] = ()  # what it can give besides logits, where a loss asks for it
 
     def __init__(self, spec: Any, opening: Opening) -> None:
         self.spec, self.task = spec, opening.data.task
@@ -104,6 +106,10 @@ class PluginTeacher:
 
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
         """Return raw logits, as `Teacher` has it."""
+        raise NotImplementedError
+
+    def column(self, name: str, data: TaskData, progress: Progress | None = None) -> Logits:
+        """Return one of its columns, [rows, …]; a row of which it says nothing is NaN."""
         raise NotImplementedError
 
 

@@ -21,6 +21,7 @@ from plugins import cubic, jensen_shannon, margin
 from understill import pipeline
 from understill.errors import UserError
 from understill.events import silent
+from understill.losses import Needs, Term
 from understill.losses.choose import make_objective
 from understill.losses.composed import ComposedObjective
 from understill.losses.fused import FusedObjective
@@ -102,6 +103,15 @@ def test_a_name_that_nobody_registered_is_refused(distil: dict[str, Any], messag
 def test_a_loss_for_another_kind_of_task_is_refused_with_what_to_write(plugged: None) -> None:
     with pytest.raises(UserError, match=r"jensen_shannon is for classification, and task stars is of the kind regress"):
         make_objective((MOOD, STARS), "unit", Distil(loss="jensen_shannon"))
+
+
+def test_a_loss_that_needs_what_the_model_does_not_give_is_refused(plugged: None) -> None:
+    class Deep(Term):
+        needs = Needs(outputs=("logits", "states[3]"))
+
+    LOSSES.register("deep")(Deep)
+    with pytest.raises(UserError, match=r"the loss deep needs states\[3\] of the model, which gives logits"):
+        make_objective((MOOD,), "unit", Distil(loss="deep"))
 
 
 def test_losses_that_want_teachers_logits_in_two_forms_are_refused(plugged: None) -> None:

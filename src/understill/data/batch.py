@@ -137,7 +137,8 @@ def assemble(streams: Sequence[Stream], rows: Rows, weights: Floats, pad: int) -
     count = len(rows.row)
     ids = np.full((count, rows.length), pad, np.int64)
     lengths, second = np.empty(count, np.int64), np.empty(count, np.int64)
-    gold = np.full((count, *gold_shape(streams)), np.nan, np.float32)
+    golds = max(source.gold.shape[1:] for stream in streams for source in stream.sources)  # of a row; () is one number
+    gold = np.full((count, *golds), np.nan, np.float32)
     columns = {name: np.full((count, *shape), np.nan, np.float32) for name, shape in column_shapes(streams).items()}
     origins = rows.stream.astype(np.int64) * 2 + rows.source
     cells = np.arange(rows.length)
@@ -176,11 +177,6 @@ def column_shapes(streams: Sequence[Stream]) -> dict[str, tuple[int, ...]]:
             own = values.shape[1:]
             shapes[name] = tuple(map(max, shapes.get(name, own), own))
     return shapes
-
-
-def gold_shape(streams: Sequence[Stream]) -> tuple[int, ...]:
-    """Return the shape of one row's gold: one number, unless some task has several."""
-    return max((source.gold.shape[1:] for stream in streams for source in stream.sources), default=())
 
 
 def put(target: Floats, rows: Ints, values: Floats) -> None:

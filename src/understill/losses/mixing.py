@@ -23,6 +23,9 @@ from understill.tasks import Task
 #: The modules whose terms are registered as they are imported.
 OWN = (cross_entropy, soft_cross_entropy, logits, squared_error, listwise)
 
+#: What the model gives, of which a term may need some.
+OUTPUTS = ("logits",)
+
 
 @dataclass(frozen=True)
 class TaskTerms:
@@ -42,6 +45,11 @@ def soft_term(task: Task, loss: str) -> Term:
         raise UserError(
             f"student.distil: the loss {loss} is for {listed(term.kinds, 'and')}, and task {task.name} is of the kind "
             f"{task.kind} → name it for single tasks: student.distil.tasks.NAME"
+        )
+    if unknown := [name for name in term.needs.outputs if name not in OUTPUTS]:
+        raise UserError(
+            f"student.distil: the loss {loss} needs {listed(unknown, 'and')} of the model, which gives "
+            f"{listed(OUTPUTS, 'and')} → mend the plug-in"
         )
     return term
 

@@ -22,6 +22,7 @@ import plugins.letters
 from tiny import save_tiny
 from understill.plugins import ANNEALING, LOSSES, NETWORKS, TAGGERS, TEACHERS, Registry
 from understill.recipe import Recipe, make_recipe
+from understill.tasks import KINDS, METRICS
 
 # Machines are noisy: a slow example is no failure.
 settings.register_profile("understill", deadline=None)
@@ -56,6 +57,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
         monkeypatch.setattr(registry, "_added", {})
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kinds and metrics that test modules register as they are imported are there for no test but by its own wish."""
+    for registry in (KINDS, METRICS):
+        monkeypatch.setattr(registry, "_added", {})
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from understill.serve.contract import Reply
 
 import understill
 from understill import cli, pipeline
@@ -25,6 +24,7 @@ from understill.report.build import build
 from understill.report.html import to_html
 from understill.report.markdown import to_markdown
 from understill.report.sections import sections
+from understill.serve.schemas import Reply
 from understill.tasks import KINDS, Kind, Task, metric
 from understill.tasks.cells import Fault, as_score
 
@@ -111,13 +111,16 @@ class Affect(Kind):
         return "valence and arousal"
 
 
-KINDS.register("valence_arousal")(Affect())
-
-
-@metric("mean_correlation", kinds=["valence_arousal"])
 def mean_correlation(gold: Any, predicted: Any) -> float:
     """Return the mean of both correlations."""
     return float(np.mean([pearson(one, other) for one, other in zip(gold.T, predicted.T, strict=True)]))
+
+
+@pytest.fixture(autouse=True)
+def registered(no_plugins: None) -> None:
+    """Register both, as importing a plug-in would."""
+    KINDS.register(Affect.name)(Affect())
+    metric("mean_correlation", kinds=[Affect.name])(mean_correlation)
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metr
 
 
 @pytest.fixture(autouse=True)
-def plugged() -> None:
+def plugged(no_plugins: None) -> None:
     METRICS.register("within_one")(within_one.within_one)
 
 
@@ -56,27 +56,27 @@ def test_it_is_refused_for_kinds_it_does_not_score(make_tiny: Callable[..., Reci
 def test_its_source_is_part_of_what_names_a_model(make_tiny: Callable[..., Recipe]) -> None:
     named = [pipeline.make_plan(make_tiny(tasks={"similar": {"metrics": ["within_one"]}})).models[0].fingerprint]
     other: Any = Metric(lambda gold, predicted: 0.0, ["regression"])
-    METRICS.register("within_one")(other)  # of another file, this one
+    METRICS.register("within_one")(other)  # of another file: this one
     named.append(pipeline.make_plan(make_tiny(tasks={"similar": {"metrics": ["within_one"]}})).models[0].fingerprint)
     assert len(set(named)) == 2
 
 
-def test_one_that_is_an_error_is_better_when_it_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_an_error_is_better_when_it_is_less() -> None:
     off = Metric(lambda gold, predicted: float(abs(gold - predicted).mean()), ["regression"], error=True)
-    monkeypatch.setitem(METRICS._added, "off", off)
+    METRICS.register("off")(off)
     task = Task("stars", KINDS["regression"], ("text",), "label", range=(0.0, 5.0), metrics=("off",))
     scores = score(task, np.array([1.0, 2.0]), np.array([2.0, 4.0]))
     assert (scores, primary(task, scores), is_error("off"), figure("off", 1.5)) == ({"off": 1.5}, -1.5, True, "1.500")
     assert retention(scores, scores) == {}
 
 
-def test_one_for_rankings_gets_the_queries_and_chance_is_a_mean_over_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_for_rankings_gets_the_queries_and_chance_is_a_mean_over_orders() -> None:
     def last_right(gold: Any, predicted: Any, groups: Any) -> float:
         """Return how often the candidate with the lowest score is right."""
         ends = [np.flatnonzero(groups == number) for number in np.unique(groups)]
         return float(np.mean([gold[rows[predicted[rows].argmin()]] for rows in ends]))
 
-    monkeypatch.setitem(METRICS._added, "last_right", Metric(last_right, ["ranking"]))
+    metric("last_right", kinds=["ranking"])(last_right)
     gold, groups = np.array([1.0, 0, 0, 1, 0, np.nan]), np.array([7, 7, 3, 3, 5, 5])
     found = score(RANKED, gold, np.array([1.0, 2, 3, 4, 5, 6]), groups)
     assert found == {"accuracy": 0.5, "last_right": 0.5}, "queries without a choice, or without gold, do not count"

@@ -17,7 +17,7 @@ from understill import pipeline
 from understill.cli import main
 from understill.errors import RecipeError, UserError
 from understill.events import Examined, Teaching
-from understill.pipeline.labelling import label
+from understill.pipeline.labelling import read_labels
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.report.build import build
@@ -58,7 +58,7 @@ def test_it_is_examined_labels_rows_and_teaches_a_student_that_is_reported(value
     assert run.teachers["queue/dev"]["accuracy"] == 1.0
     plan = pipeline.make_plan(make_recipe(values))
     (targets,) = plan.targets
-    table = label(plan, targets)
+    table = read_labels(plan, targets)
     gold = np.array([["billing", "delivery", "access"][number % 3] for number in range(48)])
     names = np.array(plan.loaded["queue"].task.labels)
     assert (names[table.logits[0, :48].argmax(axis=1)] == gold).all()

@@ -215,9 +215,9 @@ def test_numbers_that_add_up_to_one_can_be_logits(stand: Stand, tmp_path: Path) 
 
 @given(st.lists(st.lists(st.floats(-4, 4), min_size=2, max_size=2), min_size=1, max_size=6))
 def test_probabilities_give_back_the_logits_they_were_made_of(rows: list[list[float]]) -> None:
-    from understill.teachers.predictions import _log_probabilities, _Rows
+    from understill.teachers.predictions import _log_probabilities, _ReadRows
 
-    faults = _Rows([])
+    faults = _ReadRows([])
     said = _log_probabilities(softmax(np.array(rows), axis=1), faults, "auto")
     np.testing.assert_allclose(said, log_softmax(np.array(rows), axis=1), rtol=1e-6)
     assert not faults.total

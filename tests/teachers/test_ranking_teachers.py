@@ -156,7 +156,7 @@ def folders(tiny: Path) -> list[ModelFolder]:
         liven(model)
         for weight in model.heads.parameters():
             weight.data *= seed + 1
-        made.append(ModelFolder(tiny, model, load_tokenizer(str(tiny)), {"mood": 32, "answer": 32}, {}))
+        made.append(ModelFolder(tiny, model, load_tokenizer(str(tiny)), {"mood": 32, "answer": 32}, {}, False))
     return made
 
 
@@ -284,7 +284,7 @@ def test_labels_are_not_taken_for_scores(tmp_path: Path) -> None:
 def test_scores_come_back_as_they_went_in_unless_another_label_is_the_right_one(stand: Stand, tmp_path: Path) -> None:
     data, folder = stand(ANSWER, PAIRS), tmp_path / "targets"
     logits = np.random.default_rng(0).normal(size=(len(PAIRS), 1)).astype(np.float32)
-    write_targets(folder, data, [TeacherFacts("one", "d", 0.5)], [logits], dtype="float32", rule={})
+    write_targets(folder, data, [TeacherFacts("one", "d", 0.5)], {"logits": [logits]}, dtype="float32", rule={})
     np.testing.assert_array_equal(read_targets(folder, data, {"one": "d"}).logits[0], logits)
     turned = replace(data, task=replace(ANSWER, labels=ANSWER.labels[::-1]))
     with pytest.raises(

@@ -41,7 +41,9 @@ def models(tiny: Path) -> list[ModelFolder]:
         liven(model)
         for weight in model.heads.parameters():
             weight.data *= seed + 1
-        made.append(ModelFolder(tiny, model, load_tokenizer(str(tiny)), {"mood": 32, "topic": 24, "stars": 16}, {}))
+        made.append(
+            ModelFolder(tiny, model, load_tokenizer(str(tiny)), {"mood": 32, "topic": 24, "stars": 16}, {}, False)
+        )
     return made
 
 
@@ -122,7 +124,7 @@ def test_a_model_can_be_told_which_label_is_which(models: list[ModelFolder], sta
 def test_numbers_that_are_not_finite_are_refused(tiny: Path, stand: Stand, tmp_path: Path) -> None:
     model = some_model(tiny).eval()
     model.heads.tasks[0].out.bias.data[0] = float("nan")
-    folder = ModelFolder(tiny, model, load_tokenizer(str(tiny)), {task.name: 32 for task in TASKS}, {})
+    folder = ModelFolder(tiny, model, load_tokenizer(str(tiny)), {task.name: 32 for task in TASKS}, {}, False)
     with pytest.raises(UserError, match="not finite for 48 rows of mood/dev"):
         teacher_of(folder, tmp_path).logits(stand(MOOD, TEXTS, split="dev"))
 

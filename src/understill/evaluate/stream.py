@@ -173,13 +173,8 @@ def _choose(
 # Columns --------------------------------------------------------------------------------------------------------------
 
 
-def answered(task: str) -> str:
-    """Name the column of a task's answers; labelled files often have one of the task's own name."""
-    return f"{task}_predicted"
-
-
 def _answer_fields(task: Task) -> list[tuple[str, pa.DataType]]:
-    """Return the columns of a task's answers, such as the label and its probability, or the score."""
+    """Return the columns of a task's answers; labelled files often have one of the task's own name, so these differ."""
     columns = task.kind.answer_columns(task)
     return [(f"{task.name}_{end}", pa.string() if cell is str else pa.float32()) for end, cell in columns.items()]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from understill.errors import UserError
 from understill.plugins import Registry
 
 if TYPE_CHECKING:
@@ -69,5 +71,9 @@ def may_score(name: str, kind: Kind) -> bool:
 
 
 def metric_names(kind: Kind) -> list[str]:
-    """Return the metrics of a kind and those of plug-ins, none of which is loaded for that."""
-    return [*kind.metrics, *(name for name in METRICS if name not in kind.metrics and not METRICS.is_own(name))]
+    """Return all metrics that tasks of a kind may name; a plug-in that cannot be loaded is passed over."""
+    names = [*kind.metrics]
+    for name in METRICS:
+        with suppress(UserError):
+            names += [name] if name not in names and may_score(name, kind) else []
+    return names

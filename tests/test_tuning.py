@@ -136,6 +136,20 @@ def test_candidates_are_two_rates_and_a_probe_for_texts_and_both_readings_for_pa
         assert len(candidates_of(model, settings, small)) == 1
 
 
+def test_few_pairs_have_a_third_of_the_steps_and_those_of_classes_begin_with_a_probe(
+    open_recipe: Callable[..., Recipe],
+) -> None:
+    for name, classes, start in (("follows", 3, "probe"), ("similar", 1, "zero")):
+        (model,) = make_plan(open_recipe(tasks=[name])).models
+        few, more = (
+            by_rule(model, Shape({name: rows}, classes, 384, False, False, False, 10), 200).settings.training
+            for rows in (47, 100)
+        )
+        assert (few.start, more.start) == (start, "zero")
+        assert few.steps == math.ceil(rule.steps_for(47, 1, 8) / 3)
+        assert more.steps == rule.steps_for(100, 1, 8)
+
+
 def test_many_pairs_of_classes_are_read_together_without_a_trial_and_scores_still_have_one(
     open_recipe: Callable[..., Recipe],
 ) -> None:

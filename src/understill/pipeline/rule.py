@@ -23,6 +23,8 @@ CUT, RANDOM = 3e-4, 2e-3
 HEAD_RATES, CLASSES = (3e-4, 1e-3, 3e-3), 10
 #: With fewer rows a class, and no more classes than this, a contrastive stage comes first.
 FEW, FEW_CLASSES = 16, 20
+#: The same of rows with scores, which have no classes.
+FEW_SCORES = 100
 #: Steps after that stage, which leaves little to do.
 AFTER_CONTRAST = 5
 #: Pairs of classes are read together from so many rows on.
@@ -102,8 +104,11 @@ def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
     start = _start(model, shape) if training.start == "auto" else training.start
     rate, why = _rate(shape)
     changes: dict[str, Any] = {"lr": rate, "start": start, "steps": steps}
-    if start == "contrastive" and training.epochs == "auto" and not training.steps:
-        changes["steps"] = AFTER_CONTRAST
+    if training.epochs == "auto" and not training.steps:
+        if start == "contrastive":
+            changes["steps"] = AFTER_CONTRAST
+        elif few_pairs(model, shape):
+            changes["steps"] = math.ceil(steps / 3)  # more of them fit so few rows and nothing else
     if shape.total < training.batch and "batch" not in training.model_fields_set:
         changes["batch"] = shape.total  # a row twice in a batch costs time and teaches nothing
     if training.head_lr is None and not shape.own:
@@ -112,7 +117,7 @@ def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
         changes["evaluate"] = Every(count=max(1, changes["steps"] // LOOKS), unit="steps")
     if training.keep == "auto":
         changes["keep"] = "best" if dev >= DEV else "last"
-    seen = "as given" if training.steps else _seen(training.epochs, shape, start)
+    seen = "as given" if training.steps else _seen(training.epochs, shape, start, few_pairs(model, shape))
     reasons.append(f"{changes['steps']:,} steps of {changes.get('batch', training.batch)} rows: {seen}")
     reasons.append(f"learning rate {rate:.2g}{why}" + _head_reason(heads, changes))
     reasons.append(BEGINNINGS[start])
@@ -134,11 +139,13 @@ BEGINNINGS = {
 }
 
 
-def _seen(epochs: float | str, shape: Shape, start: str) -> str:
+def _seen(epochs: float | str, shape: Shape, start: str, few: bool) -> str:
     if epochs != "auto":
         return f"{epochs:g} passes over {shape.total:,} rows"
     if start == "contrastive":
         return "the contrastive stage before leaves little to do"
+    if few:
+        return f"few, since there are {shape.total} rows of pairs"
     twice = ", twice since layers were taken out" if shape.cut else ""
     return f"{PASSES} passes over {shape.total:,} rows and {MORE * len(shape.rows):,} rows more{twice}"
 
@@ -182,8 +189,9 @@ def _start(model: ModelPlan, shape: Shape) -> str:
     few = few and all(shape.rows[task.name] < FEW * task.outputs for task in model.tasks)
     if few and shape.classes <= FEW_CLASSES and not shape.cut and not shape.taught:
         return "contrastive"
-    several = shape.classes > CLASSES and not any(task.pair for task in model.tasks)
-    return "probe" if several else "zero"
+    pairs = any(task.pair for task in model.tasks)
+    safe = few_pairs(model, shape) and not any(task.kind.scaled for task in model.tasks)
+    return "probe" if safe or (shape.classes > CLASSES and not pairs) else "zero"
 
 
 def _pairs(model: ModelPlan, heads: HeadsSpec, shape: Shape) -> tuple[HeadsSpec, str]:
@@ -196,6 +204,14 @@ def _pairs(model: ModelPlan, heads: HeadsSpec, shape: Shape) -> tuple[HeadsSpec,
         f"pairs are read {'apart (siamese)' if apart else 'together (cross-encoder)'}: {'fewer' if apart else 'more'}"
     )
     return heads.model_copy(update={"pairs": "siamese" if apart else "linear"}), f"{reason} than {APART:,} rows"
+
+
+def few_pairs(model: ModelPlan, shape: Shape) -> bool:
+    """Tell whether all tasks are pairs, with so few rows that fine-tuning soon does more harm than good."""
+    return not shape.cut and all(
+        task.pair and shape.rows[task.name] < (FEW_SCORES if task.kind.scaled else FEW * task.outputs)
+        for task in model.tasks
+    )
 
 
 def many_pairs(model: ModelPlan, shape: Shape) -> bool:

@@ -122,7 +122,7 @@ def test_a_failed_run_gives_its_lock_back(make_tiny: Callable[..., Recipe], monk
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr("understill.pipeline.model_training._train", fail)
+        patch.setattr("understill.pipeline.model_training.make_batches", fail)
         with pytest.raises(RuntimeError) as kept:
             pipeline.run(make_tiny())
     events: list[object] = []

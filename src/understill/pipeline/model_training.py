@@ -17,6 +17,7 @@ from understill.models.folder import load_model, save_model, save_scores
 from understill.pipeline.initialise import first_weights, prepare_heads
 from understill.pipeline.labelling import join_targets
 from understill.pipeline.plan import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length
+from understill.pipeline.rule import Choice
 from understill.pipeline.scoring import dev_score, score_model
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.pipeline.tuning import tune
@@ -58,43 +59,33 @@ def _read(model: ModelPlan, name: str) -> dict[str, Any]:
 
 def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
     """Train a model, or go on training it, and save its folder; one that is finished is taken as it is."""
-    _, model, title = wanted
-    model.artifact.clear()
-    if model.done:
-        watch(Teaching(title, "done"))
-    else:
-        watch(Teaching(title, "resumed" if model.started else "new"))
-        facts = yield from _train(wanted, watch)
-        shutil.copyfile(model.folder / "work" / "log.jsonl", model.folder / "log.jsonl")
-        write_json(model.folder / "done.json", {"fingerprint": model.fingerprint, **facts})
-    shutil.rmtree(model.folder / "work", ignore_errors=True)
-
-
-def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, dict[str, Any]]:
-    """Train a model, save its folder, and return what is to be remembered of the training."""
     plan, model, title = wanted
-    recipe, settings, distillation = plan.recipe, model.settings, model.distillation
+    recipe, distillation = plan.recipe, model.distillation
+    model.artifact.clear()
+    watch(Teaching(title, "done" if model.done else "resumed" if model.started else "new"))
+    if model.done:
+        return
     joined = join_targets(plan, distillation) if distillation else {}
     tokenizer = load_tokenizer(model.start.name, model.start.place)
     tokens = tokeniser_of(plan, model, tokenizer, watch)
     choice = None
-    if settings.training.lr == "auto":
+    if model.settings.training.lr == "auto":
         choice = yield from tune(plan, model, title, tokens, joined, watch)
-        settings = choice.settings
-        model = replace(model, settings=settings)
+        model = replace(model, settings=choice.settings)
+    training = model.settings.training
     batches = make_batches(plan, model, tokens, joined)
     dev = {(task.task.name, "dev"): tokens(task, "dev") for task in model.scored if task.task in model.tasks}
     network = first_weights(model)
     if not model.started:
         network.to(pick_device(recipe.machine))
         yield from prepare_heads(plan, model, network, tokens, batches, title, watch)
-    accelerator = make_accelerator(recipe.machine, settings.training.precision, recipe.output.trackers, model.folder)
+    accelerator = make_accelerator(recipe.machine, training.precision, recipe.output.trackers, model.folder)
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
     for event in fit(
         network,
-        make_objective(model.tasks, settings.heads.regression, distillation.distil if distillation else None),
+        make_objective(model.tasks, model.settings.heads.regression, distillation.distil if distillation else None),
         batches,
-        settings.training,
+        training,
         accelerator=accelerator,
         seed=model.seed,
         folder=model.folder / "work",
@@ -108,15 +99,25 @@ def _train(wanted: Wanted, watch: Watch) -> Generator[None, None, dict[str, Any]
             accelerator.log(_numbers(event), step=event.step)
         watch(Turn(title))
         watch(event)
-        if isinstance(event, Fitted):
-            fitted = event
     accelerator.end_training()
     network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).cpu()
     save_model(
         model.folder / "model", network, tokenizer, tokens.lengths, recipe.to_yaml(), {}, taught=_distilled(model)
     )
-    seconds = fitted.seconds + (choice.seconds if choice else 0.0)
-    return {"history": fitted.history, "seconds": seconds, "chosen": choice.facts() if choice else None}
+    assert isinstance(event, Fitted), "what a training ends with"
+    _remember(model, event, choice)
+
+
+def _remember(model: ModelPlan, fitted: Fitted, choice: Choice | None) -> None:
+    """Write down what a training came to, by which the model is finished; its checkpoints are not needed any more."""
+    shutil.copyfile(model.folder / "work" / "log.jsonl", model.folder / "log.jsonl")
+    facts = {
+        "fingerprint": model.fingerprint,
+        "history": fitted.history,
+        "seconds": fitted.seconds + (choice.seconds if choice else 0.0),
+        "chosen": choice.facts() if choice else None,
+    }
+    write_json(model.folder / "done.json", facts)
 
 
 def _distilled(model: ModelPlan) -> bool:
@@ -156,6 +157,7 @@ def tokeniser_of(plan: Plan, model: ModelPlan, tokenizer: Any, watch: Watch) -> 
 def evaluate_model(wanted: Wanted, watch: Watch) -> None:
     """Score a saved model, anew where a dev set was added or has changed, and mark it as finished."""
     plan, model, title = wanted
+    shutil.rmtree(model.folder / "work", ignore_errors=True)  # checkpoints of a finished training
     if not scored(model):
         (model.folder / CHECKSUMS).unlink(missing_ok=True)  # stopped from here on, it is trained and has no scores
         # From its folder, as anybody else would load it, so that the figures are the folder's.

@@ -53,6 +53,7 @@ from _side_by_side import (
     write,
 )
 from understill.data.batch import Batches, Stream, sizes_on
+from understill.disk import replacing
 from understill.evaluate.predict import predict_all
 from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_tokenizer
@@ -97,9 +98,9 @@ class Bench:
         said = predict_all(self.teacher, self.rows.tokens, [data.task], self.options.label_batch)[data.task.name]
         with tempfile.TemporaryDirectory(dir=self.folder) as fresh:
             place = Path(fresh) / "targets"
-            write_targets(
-                place, data, [TeacherFacts("t", "d", None)], {"logits": [said.logits]}, dtype="float16", rule={}
-            )
+            with replacing(place) as part:
+                one = [TeacherFacts("t", "d", None)]
+                write_targets(part, data, one, {"logits": [said.logits]}, dtype="float16", rule={})
             found = read_targets(place, data, {"t": "d"})
         one: dict[str, Any] = {"combine": "mean_probabilities", "weights": np.ones(1)}
         self.answers = join(found.logits, False, form="log_probabilities", temperature=TEMPERATURE, **one)

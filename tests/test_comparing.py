@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from understill import cli, pipeline
 from understill.data.taskdata import TaskData, Writer
-from understill.disk import write_json
+from understill.disk import read_record, write_record
 from understill.errors import UserError
 from understill.evaluate.metrics import Array, score
 from understill.evaluate.predict import save_predictions
@@ -80,7 +79,7 @@ def made_run(root: Path, name: str, seeds: Sequence[Mapping[Task, Array]], role:
         model = {"role": role, **made_model(root, f"{name}-{seed}", said, order, **more)}
         cells.append({"variant": "as it is", "seed": seed, "models": {role: model}})
     (root / name).mkdir()
-    write_json(root / name / "run.json", {"state": "done", **cells[0], "cells": cells})
+    write_record(root / name / "run.json", {"state": "done", **cells[0], "cells": cells})
     return root / name
 
 
@@ -145,12 +144,12 @@ def test_models_that_may_be_alike_are_not_told_apart(tmp_path: Path) -> None:
 
 def test_a_part_is_named_after_a_colon(tmp_path: Path) -> None:
     run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.8, 0)}])
-    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    record = read_record(run / "run.json")
     models = record["cells"][0]["models"]
     taught = made_model(tmp_path, "t", {MOOD: answers(MOOD, 0.95, 5)}, range(ROWS))
     models["teacher-mood"] = {"role": "teacher", **taught}
     record["cells"][0] |= {"answers": "../artifacts/t/predictions", "teachers": taught["scores"]}
-    write_json(run / "run.json", record)
+    write_record(run / "run.json", record)
     for part in ("teachers", "teacher", "teacher-mood"):
         (found,) = compare([f"{run}:{part}", str(run)])
         assert found.compared[0].verdict == -1
@@ -161,12 +160,12 @@ def test_a_part_is_named_after_a_colon(tmp_path: Path) -> None:
 def test_several_teachers_of_a_run_are_no_seeds_of_each_other(tmp_path: Path) -> None:
     """A weak and a strong one say nothing of what other seeds of either would do, however far both are from B."""
     run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.6, seed)} for seed in range(2)])
-    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    record = read_record(run / "run.json")
     for number, skill in enumerate((0.93, 0.95)):
         taught = made_model(tmp_path, f"t{number}", {MOOD: answers(MOOD, skill, 5 + number)}, range(ROWS))
         for cell in record["cells"]:
             cell["models"][f"teacher-{number}"] = {"role": "teacher", **taught}
-    write_json(run / "run.json", record)
+    write_record(run / "run.json", record)
     (found,) = compare([str(run), f"{run}:teacher"])
     assert found.compared[0].verdict == 1 and len(found.compared[0].second.values) == 2
     assert "about these very models" in found.claim
@@ -174,17 +173,17 @@ def test_several_teachers_of_a_run_are_no_seeds_of_each_other(tmp_path: Path) ->
 
 def test_other_variants_of_a_study_do_not_count_as_seeds(tmp_path: Path) -> None:
     run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.8, seed)} for seed in range(3)])
-    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    record = read_record(run / "run.json")
     record["cells"][2]["variant"] = "no_annealing"
-    write_json(run / "run.json", record)
+    write_record(run / "run.json", record)
     assert len(compare([str(run), str(run)])[0].compared[0].first.values) == 2
 
 
 def test_a_variant_is_named_after_a_colon_and_its_part_after_a_stroke(tmp_path: Path) -> None:
     run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, skill, seed)} for seed, skill in enumerate((0.7, 0.7, 0.95))])
-    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    record = read_record(run / "run.json")
     record["cells"][2]["variant"] = "soft-with"
-    write_json(run / "run.json", record)
+    write_record(run / "run.json", record)
     for name in ("soft-with", "soft-with/student"):
         (found,) = compare([str(run), f"{run}:{name}"])
         assert found.compared[0].second.mean > 0.9 > found.compared[0].first.mean

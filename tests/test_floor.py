@@ -14,6 +14,7 @@ import pytest
 
 from helpers import ANSWER, MOOD, STARS
 from understill import pipeline
+from understill.disk import read_record, write_record
 from understill.errors import UserError
 from understill.evaluate.metrics import primary, score
 from understill.events import Asking
@@ -204,8 +205,8 @@ def test_a_student_cut_out_of_its_teacher_has_the_floor_of_what_the_teacher_bega
 def test_a_run_of_an_earlier_version_has_a_report_without_the_column(make_tiny: Callable[..., Recipe]) -> None:
     recipe = make_tiny(tasks=["mood"])
     path = pipeline.run(recipe).folder / "run.json"
-    record = json.loads(path.read_text())
+    record = read_record(path)
     del record["probe"], record["cells"][0]["probe"]
-    path.write_text(json.dumps(record))
+    write_record(path, record)
     facts = build(path.parent, recipe, timing=False)
     assert facts.columns == ("majority", "multi") and sections(facts)

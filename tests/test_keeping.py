@@ -22,6 +22,7 @@ from test_resume import FORKS, PATIENCE
 from understill import pipeline
 from understill.cli import main
 from understill.data import demo
+from understill.disk import write_record
 from understill.errors import UserError
 from understill.events import Event, Examined, Labelling, Teaching
 from understill.pipeline.locks import in_use
@@ -379,7 +380,7 @@ def record(folder: Path, **scores: Sequence[float]) -> None:
     ]
     facts = {"state": "done", "started": 0, "uses": [], "cells": cells, "models": cells[0]["models"]}
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(facts))
+    write_record(folder / "run.json", facts)
 
 
 def test_a_study_is_listed_with_the_mean_of_its_seeds_in_the_recipe_as_it_is(

@@ -12,7 +12,7 @@ import pytest
 from understill import pipeline
 from understill.events import Teaching
 from understill.models.folder import load_model
-from understill.pipeline.model_training import PARTS
+from understill.pipeline.model_training import SCORED
 from understill.recipe import Recipe
 
 
@@ -102,7 +102,7 @@ def test_a_finished_model_is_scored_anew_when_a_dev_set_changes(make_tiny: Calla
     # As if the model had been scored before `similar` had this dev set.
     del facts["scored_on"]["similar/dev"], facts["scores"]["similar/dev"]
     scores.write_text(json.dumps(facts), encoding="utf-8")
-    pipeline.make_plan(make_tiny()).models[0].artifact.seal(PARTS)
+    pipeline.make_plan(make_tiny()).models[0].artifact.seal(SCORED)
     events: list[object] = []
     (again,) = pipeline.run(make_tiny(), events.append).models
     assert again == model

@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from understill.disk import CHECKSUMS, discard, fault_of, fingerprint, hidden_folder, publish, seal, sweep
+from understill.disk import CHECKSUMS, discard, fault_of, fingerprint, hidden_folder, publish, read_record, seal, sweep
 from understill.errors import UserError
 from understill.events import Waiting, Watch
 
@@ -48,8 +48,8 @@ class Artifact:
         return self.done and not self._fault()
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Return what a JSON file of it says; None where it is not there, or not sound."""
-        if not self.sound():
+        """Return what a JSON file of it says; None where it is no part of it, or the whole is not sound."""
+        if not self.sound() or name not in read_record(self.folder / CHECKSUMS)["files"]:
             return None
         values: dict[str, Any] = json.loads((self.folder / name).read_bytes())
         return values

@@ -145,10 +145,16 @@ def fault_of(folder: Path, facts: Mapping[str, Any] | None = None, names: Collec
     return ""
 
 
-def refuse_damage(folder: Path, names: Collection[str] = ()) -> None:
-    """Refuse a sealed folder that nobody can make again where a file, or one of these, is missing or differs."""
+def refuse_damage(folder: Path, names: Collection[str] = (), fix: str = "copy the whole folder again") -> None:
+    """Refuse a sealed folder that is only read here where a file, or one of these, is missing or differs."""
     if (folder / CHECKSUMS).exists() and (fault := fault_of(folder, names=names)):
-        raise UserError(f"{folder}: {fault} → copy the whole folder again")
+        raise UserError(f"{folder}: {fault} → {fix}")
+
+
+def refuse_damaged_file(path: Path, fix: str) -> None:
+    """Refuse a file that is not what the checksums of its folder, or of the folder around that, speak of."""
+    for folder in path.parents[:2]:
+        refuse_damage(folder, (path.relative_to(folder).as_posix(),), fix)
 
 
 _known: dict[tuple[int, ...], str] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 
 import understill
 from tiny import WORDS
+from understill.disk import write_record
 from understill.errors import UserError
 from understill.evaluate.predictor import Predictor
 from understill.export.huggingface import ClassifierModel
@@ -203,7 +203,7 @@ def test_a_model_loads_from_its_folder_or_from_a_run_folder_with_one_model(model
     with pytest.raises(UserError, match=r"holds several models; give one of them: .*one, .*two$"):
         load(tmp_path)
     for main, role in {"one": "model", "two": "student"}.items():  # what a run is made for, whatever else it holds
-        (tmp_path / "run.json").write_text(json.dumps({"roles": {"one": "teacher", "two": "baseline", main: role}}))
+        write_record(tmp_path / "run.json", {"roles": {"one": "teacher", "two": "baseline", main: role}})
         assert find_model(tmp_path) == tmp_path / "models" / main
 
 

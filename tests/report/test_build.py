@@ -126,7 +126,10 @@ def test_data_that_has_changed_is_said(made: Callable[..., Recipe], tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("predictions/note.dev.parquet", "note.dev.parquet: cannot be read"), ("log.jsonl", "is gone or broken")],
+    [
+        ("predictions/note.dev.parquet", "note.dev.parquet was changed or damaged → run the recipe again"),
+        ("log.jsonl", "log.jsonl was changed or damaged → run the recipe again"),
+    ],
 )
 def test_a_broken_file_of_a_run_is_one_sentence(
     name: str, said: str, taught: pipeline.Run, recipe: Recipe, tmp_path: Path

@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from understill.artifact import Artifact
 from understill.data.taskdata import TaskData, row_id
-from understill.disk import file_digest
+from understill.disk import replacing, seal
 from understill.errors import UserError
 from understill.targets import store as module
 from understill.targets.store import MANIFEST, TABLE, BadTargets, SoftTargets, TeacherFacts, read_targets, write_targets
@@ -62,7 +63,8 @@ def put(
     teachers: Sequence[TeacherFacts] = (ONE, TWO),
     dtype: Literal["float16", "float32"] = "float32",
 ) -> None:
-    write_targets(folder, data, teachers, {"logits": logits}, dtype=dtype, rule={"combine": "mean_probabilities"})
+    with replacing(folder) as part:
+        write_targets(part, data, teachers, {"logits": logits}, dtype=dtype, rule={"combine": "mean_probabilities"})
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def test_what_is_written_is_read(draw: st.DataObject) -> None:
 
 
 def test_the_folder_holds_a_sorted_table_and_what_it_is(stored: Path, data: TaskData) -> None:
-    assert sorted(path.name for path in stored.iterdir()) == [MANIFEST, TABLE]
+    assert sorted(path.name for path in stored.iterdir()) == ["checksums.json", MANIFEST, TABLE]
     assert [path.name for path in stored.parent.iterdir() if path.name.endswith(".part")] == []
     table = pq.read_table(stored / TABLE)
     assert table.column_names == ["id", "logits_0", "logits_1"]
@@ -123,7 +125,7 @@ def test_the_folder_holds_a_sorted_table_and_what_it_is(stored: Path, data: Task
     assert pq.ParquetFile(stored / TABLE).metadata.row_group(0).column(0).compression == "ZSTD"
     manifest = json.loads((stored / MANIFEST).read_text())
     assert manifest == {
-        "format": 2,
+        "format": 3,
         "task": TOPIC.to_dict(),
         "split": "train",
         "data": data.fingerprint,
@@ -135,7 +137,6 @@ def test_the_folder_holds_a_sorted_table_and_what_it_is(stored: Path, data: Task
         ],
         "dtype": "float32",
         "rule": {"combine": "mean_probabilities"},
-        "sha256": file_digest(stored / TABLE),
     }
 
 
@@ -148,7 +149,8 @@ def test_further_columns_are_kept_beside_the_logits_in_their_shapes(tmp_path: Pa
         "margin": [margins, silent],
         "relations": [relations, -relations],
     }
-    write_targets(tmp_path / "targets", data, (ONE, TWO), answers, dtype="float32", rule={})
+    with replacing(tmp_path / "targets") as part:
+        write_targets(part, data, (ONE, TWO), answers, dtype="float32", rule={})
     assert pq.read_schema(tmp_path / "targets" / TABLE).names == [
         "id",
         *(f"{name}_{at}" for name in answers for at in (0, 1)),
@@ -179,7 +181,7 @@ def test_a_column_that_cannot_be_right_is_refused(
 ) -> None:
     answers = {"logits": [some_logits(data)] * 2, "margin": margins}
     with pytest.raises(UserError, match=words):
-        write_targets(tmp_path / "targets", data, (ONE, TWO), answers, dtype="float32", rule={})
+        write_targets(tmp_path, data, (ONE, TWO), answers, dtype="float32", rule={})
 
 
 def test_float16_takes_half_the_room(tmp_path: Path) -> None:
@@ -315,7 +317,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, data: TaskData, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "write_json", full)
-    with pytest.raises(UserError, match=r"cannot write soft targets to .*targets: No space left on device"):
+    with pytest.raises(UserError, match=r"cannot write soft targets to .*: No space left on device"):
         put(tmp_path / "targets", data, [some_logits(data)], [ONE])
     assert sorted(tmp_path.iterdir()) == before
 
@@ -324,15 +326,21 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, data: TaskData, monke
 
 
 def rewrite(folder: Path, change: Callable[[Any], Any]) -> None:
-    """Change the table and let the manifest know its new checksum."""
+    """Change the table, as if it had been written so."""
     pq.write_table(change(pq.read_table(folder / TABLE)), folder / TABLE)
-    edit(folder, sha256=file_digest(folder / TABLE))
+    seal(folder)
 
 
 def edit(folder: Path, **changes: Any) -> None:
     """Change what the manifest says."""
     values = json.loads((folder / MANIFEST).read_text())
-    (folder / MANIFEST).write_text(json.dumps({**values, **changes}))
+    overwrite(folder, json.dumps({**values, **changes}).encode())
+
+
+def overwrite(folder: Path, content: bytes) -> None:
+    """Change the manifest, as if it had been written so."""
+    (folder / MANIFEST).write_bytes(content)
+    seal(folder)
 
 
 def with_value(index: int, value: float | None) -> Callable[[Any], Any]:
@@ -358,7 +366,7 @@ def tell_other_teachers(folder: Path, *teachers: tuple[str, str]) -> None:
 
 def garbage(folder: Path) -> None:
     (folder / TABLE).write_bytes(b"PAR1 or so")
-    edit(folder, sha256=file_digest(folder / TABLE))
+    seal(folder)
 
 
 def fewer_classes(table: Any) -> Any:
@@ -377,18 +385,22 @@ def wide(outputs: int) -> dict[str, Any]:
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no-manifest": (lambda folder: (folder / MANIFEST).unlink(), "manifest.json is missing"),
     "manifest-cut": (
-        lambda folder: (folder / MANIFEST).write_text((folder / MANIFEST).read_text()[:200]),
+        lambda folder: overwrite(folder, (folder / MANIFEST).read_bytes()[:200]),
         "manifest.json cannot be read",
     ),
-    "manifest-not-text": (lambda folder: (folder / MANIFEST).write_bytes(b"\xff\xfe\x00"), "manifest.json cannot be"),
-    "manifest-list": (lambda folder: (folder / MANIFEST).write_text("[]"), "manifest.json cannot be read"),
-    "manifest-nested": (lambda folder: (folder / MANIFEST).write_text("[" * 100_000), "manifest.json cannot be read"),
-    "manifest-half": (lambda folder: (folder / MANIFEST).write_text('{"format": 2}'), "manifest.json cannot be read"),
+    "manifest-changed": (
+        lambda folder: (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes().replace(b"0.75", b"0.95")),
+        "manifest.json was changed or damaged",
+    ),
+    "manifest-not-text": (lambda folder: overwrite(folder, b"\xff\xfe\x00"), "manifest.json cannot be"),
+    "manifest-list": (lambda folder: overwrite(folder, b"[]"), "manifest.json cannot be read"),
+    "manifest-nested": (lambda folder: overwrite(folder, b"[" * 100_000), "manifest.json cannot be read"),
+    "manifest-half": (lambda folder: overwrite(folder, b'{"format": 3}'), "manifest.json cannot be read"),
     "manifest-types": (lambda folder: edit(folder, rows=["many"]), "manifest.json cannot be read"),
     "manifest-teachers": (lambda folder: edit(folder, teachers=[{"name": ["one"]}]), "manifest.json cannot be read"),
     "manifest-dtype": (lambda folder: edit(folder, dtype="int8"), "manifest.json cannot be read"),
-    "format": (lambda folder: edit(folder, format=99), "has format 99, and this understill reads format 2"),
-    "no-table": (lambda folder: (folder / TABLE).unlink(), "targets.parquet cannot be read"),
+    "format": (lambda folder: edit(folder, format=99), "has format 99, and this understill reads format 3"),
+    "no-table": (lambda folder: (folder / TABLE).unlink(), "targets.parquet is missing"),
     "table-bit": (flip, "targets.parquet was changed or damaged"),
     "table-cut": (lambda folder: os.truncate(folder / TABLE, 300), "targets.parquet was changed or damaged"),
     "table-garbage": (garbage, "targets.parquet cannot be read"),
@@ -504,7 +516,7 @@ def test_whatever_lies_under_a_null_is_not_a_logit() -> None:
 
 
 def test_a_folder_that_is_not_there_is_bad_too(tmp_path: Path, data: TaskData) -> None:
-    with pytest.raises(BadTargets, match=r"manifest\.json is missing"):
+    with pytest.raises(BadTargets, match=r"checksums\.json is missing"):
         read_targets(tmp_path / "nowhere", data, BOTH)
 
 
@@ -515,36 +527,7 @@ def test_equals_signs_in_the_path_add_no_columns(tmp_path: Path, data: TaskData)
     )
 
 
-# Writing where something is.
-
-
-def test_a_sound_folder_is_kept(stored: Path, data: TaskData) -> None:
-    before = (stored / TABLE).stat().st_ino
-    put(stored, data, [some_logits(data, 8), some_logits(data, 9)])
-    assert (stored / TABLE).stat().st_ino == before
-    assert [path.name for path in stored.parent.iterdir() if path.name.endswith(".part")] == []
-
-
-@pytest.mark.parametrize("name", ["no-manifest", "table-bit", "stale-data", "teacher-changed", "nan-inside"])
-def test_a_damaged_folder_is_replaced(stored: Path, data: TaskData, name: str) -> None:
-    DAMAGES[name][0](stored)
-    logits = [some_logits(data, 8), some_logits(data, 9)]
-    put(stored, data, logits)
-    assert np.array_equal(read_targets(stored, data, BOTH).logits, logits)
-    assert [path.name for path in stored.parent.iterdir() if path.name.endswith(".part")] == []
-
-
-def test_a_folder_of_another_dtype_is_replaced(stored: Path, data: TaskData) -> None:
-    put(stored, data, [some_logits(data, 8), some_logits(data, 9)], dtype="float16")
-    assert json.loads((stored / MANIFEST).read_text())["dtype"] == "float16"
-    assert np.array_equal(read_targets(stored, data, BOTH).logits[0], some_logits(data, 8))
-
-
-def test_a_file_in_the_way_is_replaced(tmp_path: Path, data: TaskData) -> None:
-    (tmp_path / "targets").write_text("a note")
-    put(tmp_path / "targets", data, [some_logits(data)], [ONE])
-    assert np.array_equal(read_targets(tmp_path / "targets", data, {"one": "d1"}).logits[0], some_logits(data))
-    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
+# Several that write the same.
 
 
 def test_threads_that_write_the_same_folder_leave_one_and_readers_see_it_whole(tmp_path: Path, data: TaskData) -> None:
@@ -552,13 +535,14 @@ def test_threads_that_write_the_same_folder_leave_one_and_readers_see_it_whole(t
     faults: list[BaseException] = []
     seen: list[SoftTargets] = []
     for turn in range(10):
-        folder = tmp_path / f"targets{turn}"
-        start = threading.Barrier(5)
+        artifact = Artifact("targets", "", {"turn": turn}, tmp_path)
+        folder, start = artifact.folder, threading.Barrier(5)
 
-        def write(folder: Path = folder, start: threading.Barrier = start) -> None:
+        def write(artifact: Artifact = artifact, start: threading.Barrier = start) -> None:
             try:
                 start.wait()
-                put(folder, data, logits)
+                with artifact.build() as part:
+                    write_targets(part, data, [ONE, TWO], {"logits": logits}, dtype="float32", rule={})
             except BaseException as fault:
                 faults.append(fault)
 
@@ -579,7 +563,7 @@ def test_threads_that_write_the_same_folder_leave_one_and_readers_see_it_whole(t
     assert faults == []
     assert len(seen) == 10
     assert all(np.array_equal(targets.logits, logits) for targets in seen)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == [f"targets{n}" for n in range(10)]
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 10
 
 
 WRITER = """
@@ -587,31 +571,32 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from understill.data.taskdata import TaskData
+from understill.artifact import Artifact
 from understill.targets.store import TeacherFacts, write_targets
 from understill.tasks import Task
-folder, path = Path(sys.argv[1]), Path(sys.argv[2])
+root, path = Path(sys.argv[1]), Path(sys.argv[2])
 task = Task("topic", "classification", ("text",), "label", ("delivery", "money", "access"))
 data = TaskData(task, "train", path, "f" * 32, 11)
 logits = np.arange(33, dtype=np.float32).reshape(11, 3)
-(folder.parent / f"ready-{sys.argv[3]}").touch()
-while not (folder.parent / "go").exists():
+(root / f"ready-{sys.argv[3]}").touch()
+while not (root / "go").exists():
     time.sleep(0.001)
-write_targets(folder, data, [TeacherFacts("one", "d1", None)], {"logits": [logits]}, dtype="float16", rule={})
+with Artifact("targets", "", {}, root).build() as part:
+    write_targets(part, data, [TeacherFacts("one", "d1", None)], {"logits": [logits]}, dtype="float16", rule={})
 """
 
 
 def test_processes_that_write_the_same_folder_leave_one(tmp_path: Path, data: TaskData) -> None:
-    folder = tmp_path / "out" / "targets"
-    folder.parent.mkdir()
+    root = tmp_path / "out"
+    root.mkdir()
     started = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(data.path), str(number)])
-        for number in range(3)
+        subprocess.Popen([sys.executable, "-c", WRITER, str(root), str(data.path), str(number)]) for number in range(3)
     ]
     deadline = time.monotonic() + 120
-    while len(list(folder.parent.glob("ready-*"))) < 3 and time.monotonic() < deadline:
+    while len(list(root.glob("ready-*"))) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    (folder.parent / "go").touch()
+    (root / "go").touch()
     assert [process.wait(60) for process in started] == [0, 0, 0]
-    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["targets"]
+    (folder,) = (path for path in root.iterdir() if path.is_dir())
     targets = read_targets(folder, data, {"one": "d1"})
     assert np.array_equal(targets.logits[0], np.arange(33, dtype=np.float32).reshape(11, 3))

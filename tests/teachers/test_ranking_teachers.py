@@ -22,6 +22,7 @@ from helpers import ANSWER, MOOD, liven, some_model
 from understill.data.groups import groups_of
 from understill.data.read import data_file
 from understill.data.taskdata import TaskData
+from understill.disk import replacing
 from understill.errors import UserError
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import ModelFolder
@@ -284,7 +285,8 @@ def test_labels_are_not_taken_for_scores(tmp_path: Path) -> None:
 def test_scores_come_back_as_they_went_in_unless_another_label_is_the_right_one(stand: Stand, tmp_path: Path) -> None:
     data, folder = stand(ANSWER, PAIRS), tmp_path / "targets"
     logits = np.random.default_rng(0).normal(size=(len(PAIRS), 1)).astype(np.float32)
-    write_targets(folder, data, [TeacherFacts("one", "d", 0.5)], {"logits": [logits]}, dtype="float32", rule={})
+    with replacing(folder) as part:
+        write_targets(part, data, [TeacherFacts("one", "d", 0.5)], {"logits": [logits]}, dtype="float32", rule={})
     np.testing.assert_array_equal(read_targets(folder, data, {"one": "d"}).logits[0], logits)
     turned = replace(data, task=replace(ANSWER, labels=ANSWER.labels[::-1]))
     with pytest.raises(

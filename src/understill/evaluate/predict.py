@@ -22,6 +22,7 @@ from understill.data.batch import EVERY, Batch, Stream, in_order, sizes_on
 from understill.data.packed import Packed, Resident, room
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens
+from understill.disk import refuse_damaged_file
 from understill.errors import UserError
 from understill.models.heads import to_scores
 from understill.models.multitask import MultiTaskModel
@@ -235,6 +236,7 @@ def read_kept(path: Path, task: Task) -> KeptRows:
 
 def _open(path: Path, read: Callable[[Path], Any]) -> Any:
     """Read a file of kept predictions, or say that it is broken."""
+    refuse_damaged_file(path, "run the recipe again")
     try:
         return read(path)
     except (OSError, pa.ArrowException) as error:

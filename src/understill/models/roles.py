@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+
+from understill.disk import read_record
 
 #: The file of a run folder that says what the run was and what came of it.
 RECORD = "run.json"
@@ -15,9 +16,9 @@ def roles_in(folder: Path) -> dict[str, str]:
     """Return the roles of the models of a run folder, or of one of its cells, by name; none where no record tells."""
     try:
         if (folder / RECORD).is_file():
-            roles: dict[str, str] = json.loads((folder / RECORD).read_text(encoding="utf-8"))["roles"]
+            roles: dict[str, str] = read_record(folder / RECORD)["roles"]
             return roles
-        record = json.loads((folder.parent.parent / RECORD).read_text(encoding="utf-8"))
+        record = read_record(folder.parent.parent / RECORD)
         models = next(cell["models"] for cell in record["cells"] if cell["name"] == folder.name)
         return {name: model["role"] for name, model in models.items()}
     except (OSError, ValueError, LookupError, TypeError, StopIteration):

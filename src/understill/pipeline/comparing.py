@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from understill.disk import refuse_damaged_file
 from understill.errors import UserError, nearest
 from understill.evaluate.agreement import counts_hits
 from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap
@@ -195,6 +196,7 @@ def _kept_by(folder: Path) -> Path:
 def _facts_of(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     """Return where the predictions of a model that is named by its folder are kept, and its scores."""
     try:
+        refuse_damaged_file(folder / "scores.json", "run the recipe again")
         scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise UserError(f"{folder}: no scores.json here that can be read → name the run that made the model") from None

@@ -12,7 +12,7 @@ from understill.disk import fingerprint
 from understill.events import Watch
 from understill.pipeline.choosing import choose
 from understill.pipeline.floor import FloorPlan, floor_done, plan_floor, probe_floor
-from understill.pipeline.labelling import label, labelled, unheard
+from understill.pipeline.labelling import label, unheard
 from understill.pipeline.model_training import evaluate_model, rows_of, scored, tokenise_rows, train_model
 from understill.pipeline.plan import (
     ChoicePlan,
@@ -109,7 +109,7 @@ def _model(wanted: Wanted, askers: Mapping[Path, Sequence[Distillation]]) -> Ite
         key=key,
         needs=tuple(needs),
         run=partial(train_model, wanted),
-        done=model.sound,
+        done=model.artifact.sound,
         dropped=dropped,
         makes=model.artifact,
         resources=_resources(plan, model),
@@ -196,7 +196,7 @@ def _label(plan: Plan, targets: TargetsPlan, distillations: Sequence[Distillatio
         key=targets.folder.name,
         needs=(*dict.fromkeys(models), *_verdicts(targets.candidates), *map(_checked, distillations)),
         run=partial(label, plan, targets),
-        done=partial(labelled, plan, targets),
+        done=targets.artifact.sound,
         dropped=partial(unheard, targets, distillations),
         makes=targets.artifact,
         tasks=(targets.task,),

@@ -16,16 +16,15 @@ from understill.pipeline.plan import Distillation, Plan, TargetsPlan
 from understill.pipeline.verdicts import open_teacher, progress_of, read_verdict, select_teachers
 from understill.targets.columns import LOGITS, ask
 from understill.targets.ensemble import join, join_column
-from understill.targets.store import BadTargets, SoftTargets, TeacherFacts, read_targets, write_targets
+from understill.targets.store import SoftTargets, TeacherFacts, read_targets, write_targets
 
 log = logging.getLogger(__name__)
 
 
 def label(plan: Plan, targets: TargetsPlan, watch: Watch) -> None:
     """Write down what every teacher says of every row of a split, unless that was done before."""
-    if labelled(plan, targets):
+    if targets.artifact.sound():
         return
-    targets.artifact.clear()
     data, place = plan.loaded[targets.task].splits[targets.split], f"{targets.task}/{targets.split}"
     answers: dict[str, list[NDArray[np.float32]]] = {name: [] for name in targets.columns}
     for teacher in targets.teachers:
@@ -34,25 +33,13 @@ def label(plan: Plan, targets: TargetsPlan, watch: Watch) -> None:
             answers[name].append(ask(opened, name, data, progress_of(watch, teacher, place, data.rows)))
     facts = [TeacherFacts(teacher.name, teacher.digest, read_verdict(teacher).score) for teacher in targets.teachers]
     rule = plan.recipe.targets.model_dump(mode="json")
-    write_targets(targets.folder, data, facts, answers, dtype=plan.recipe.targets.dtype, rule=rule)
-    targets.artifact.seal(())
-
-
-def labelled(plan: Plan, targets: TargetsPlan) -> bool:
-    """Tell whether soft targets were written before, and can be read."""
-    if not targets.artifact.sound():
-        return False
-    try:
-        read_labels(plan, targets)
-    except BadTargets as error:
-        log.warning("%s; they are made again", error)
-        return False
-    return True
+    with targets.artifact.build() as part:
+        write_targets(part, data, facts, answers, dtype=plan.recipe.targets.dtype, rule=rule)
 
 
 def unheard(targets: TargetsPlan, distillations: Sequence[Distillation]) -> bool:
     """Tell whether every teacher of a task is known to be left out in all of these, so that nobody is to be asked."""
-    if not all(teacher.verdict.done for each in distillations for teacher in (*each.teachers, *each.judged)):
+    if not all(teacher.verdict.sound() for each in distillations for teacher in (*each.teachers, *each.judged)):
         return False
     return not any(targets.task in select_teachers(distillation) for distillation in distillations)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from understill.disk import CHECKSUMS, write_json
+from understill.disk import write_json
 from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, Teaching, Turn, Watch
 from understill.losses.choose import make_objective
 from understill.models.encoder import load_tokenizer
@@ -25,8 +25,9 @@ from understill.train.device import make_accelerator, pick_device
 from understill.train.fit import fit
 from understill.train.loop import Step
 
-#: What belongs to a finished model, beside its checkpoints.
-PARTS = ("done.json", "scores.json", "log.jsonl", "model", "predictions")
+#: What belongs to a trained model, beside its checkpoints, and what to one that is scored.
+TRAINED = ("done.json", "log.jsonl", "model")
+SCORED = (*TRAINED, "scores.json", "predictions")
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def _remember(model: ModelPlan, fitted: Fitted, choice: Choice | None) -> None:
         "chosen": choice.facts() if choice else None,
     }
     write_json(model.folder / "done.json", facts)
+    model.artifact.seal(TRAINED)
 
 
 def _distilled(model: ModelPlan) -> bool:
@@ -159,20 +161,21 @@ def evaluate_model(wanted: Wanted, watch: Watch) -> None:
     plan, model, title = wanted
     shutil.rmtree(model.folder / "work", ignore_errors=True)  # checkpoints of a finished training
     if not scored(model):
-        (model.folder / CHECKSUMS).unlink(missing_ok=True)  # stopped from here on, it is trained and has no scores
+        model.artifact.seal(TRAINED)  # stopped from here on, it is trained and has no scores
         # From its folder, as anybody else would load it, so that the figures are the folder's.
         folder = load_model(model.folder / "model")
         tokens = tokeniser_of(plan, model, folder.tokenizer, watch)
         scores = score_model(folder, model.scored, tokens, plan.recipe, model.folder / "predictions")
         save_scores(folder.path, scores)
         write_json(model.folder / "scores.json", {"scores": scores, "scored_on": _dev_prints(model)})
-        model.artifact.seal(PARTS)
+        model.artifact.seal(SCORED)
     watch(Scored(title, _read(model, "scores.json")["scores"]))
 
 
 def scored(model: ModelPlan) -> bool:
     """Tell whether a model is finished, with scores on the dev sets as they are."""
-    return model.artifact.sound() and bool(_read(model, "scores.json")["scored_on"] == _dev_prints(model))
+    facts = model.artifact.read("scores.json")
+    return facts is not None and bool(facts["scored_on"] == _dev_prints(model))
 
 
 def _dev_prints(model: ModelPlan) -> dict[str, str]:

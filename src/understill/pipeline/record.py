@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from understill import disk
 from understill.errors import UserError
 from understill.models.roles import RECORD
 
@@ -61,7 +61,7 @@ class Run:
 def read_record(path: Path) -> dict[str, Any]:
     """Return the record of a finished run."""
     try:
-        record: dict[str, Any] = json.loads((path / RECORD).read_text(encoding="utf-8"))
+        record = disk.read_record(path / RECORD)
         record["models"], record["cells"][0]["variant"]
     except OSError:
         raise UserError(f"{path}: no {RECORD} here, so this is no run → name the folder that a run printed") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import platform
@@ -14,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from understill.disk import write_bytes, write_json
+from understill.disk import read_record, seal, write_bytes, write_record
 from understill.events import Scores
 from understill.models.roles import RECORD
 from understill.pipeline.aggregate import conclude
@@ -47,14 +46,14 @@ def begin_record(study: Study) -> dict[str, Any]:
     roles = {model.name: model.role for model in study.plan.models}
     record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": _uses(study), "roles": roles}
     if not _finished(folder / RECORD, record["uses"]):
-        write_json(folder / RECORD, record)
+        write_record(folder / RECORD, record)
     return record
 
 
 def _finished(record: Path, uses: Sequence[str]) -> bool:
     """Tell whether a record says that a run of these artefacts is finished."""
     try:
-        facts = json.loads(record.read_text(encoding="utf-8"))
+        facts = read_record(record)
         return bool(facts["state"] == "done" and facts["uses"] == uses)
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -118,7 +117,7 @@ def _write(study: Study, record: dict[str, Any], runs: Sequence[Run]) -> None:
         **facts[0],
         "cells": cells,
     }
-    write_json(folder / RECORD, {**record, "findings": conclude(runs).facts()} if len(runs) > 1 else record)
+    write_record(folder / RECORD, {**record, "findings": conclude(runs).facts()} if len(runs) > 1 else record)
 
 
 class _Taught(NamedTuple):
@@ -143,6 +142,8 @@ def _taught(plan: Plan, known: dict[Any, _Taught], folder: Path) -> _Taught:
             teachers |= ensemble_scores(plan, distillation, answers)
             for name, scores in member_scores(distillation).items():
                 members.setdefault(name, {}).update(scores)
+        if answers.exists():
+            seal(answers)
         known[key] = _Taught(teachers, members, answers if teachers else None)
     return known[key]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from understill.disk import read_record
 from understill.errors import UserError
 from understill.models.roles import RECORD
 from understill.pipeline.locks import unused
@@ -96,7 +96,7 @@ def _records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         raise _no_folder(folder)
     for path in sorted(folder.glob(f"*/{RECORD}")):
         try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
+            facts = read_record(path)
             facts["uses"], facts["state"], facts["started"]
         except (OSError, ValueError, KeyError, TypeError):
             # Without its list of artefacts nobody knows what it needs, so nothing may be cleaned.

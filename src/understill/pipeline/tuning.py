@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import math
 import shutil
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from understill.data.encode import has_gold
 from understill.data.groups import grouping
 from understill.data.tokens import Tokens
-from understill.disk import write_json
+from understill.disk import read_record, write_record
 from understill.evaluate.metrics import primary, score
 from understill.evaluate.predict import predict
 from understill.events import Tuned, Turn, Watch
@@ -32,6 +33,8 @@ from understill.teachers.folds import fold_of
 from understill.train.device import make_accelerator
 from understill.train.fit import fit
 from understill.train.loop import Step
+
+log = logging.getLogger(__name__)
 
 #: From so many rows on, candidates are tried on four fifths of them and judged on the rest.
 TRIED, HELD = 400, Fold(0, 5)
@@ -53,8 +56,7 @@ def tune(
 ) -> Generator[None, None, Choice]:
     """Choose what is left open; a choice that was made before a crash holds."""
     kept = model.folder / "work" / FILE
-    if kept.exists():
-        facts = json.loads(kept.read_text(encoding="utf-8"))
+    if (facts := _kept(kept)) is not None:
         settings = Settings.model_validate(facts["settings"])
         return Choice(settings, tuple(facts["reasons"]), facts["trial"], facts["seconds"])
     shape = shape_of(plan, model)
@@ -68,9 +70,20 @@ def tune(
         choice = choose(choice, candidates, trial, model.tasks, _held_rows(plan, model))
         choice = replace(choice, seconds=time.monotonic() - began)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    write_json(kept, choice.facts())
+    write_record(kept, choice.facts())
     watch(Tuned(title, choice.reasons))
     return choice
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    """Return the choice that was made before; None where there is none that can be read."""
+    try:
+        return read_record(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        log.warning("%s cannot be used (%s); the choice is made again", path, error)
+        return None
 
 
 def foreseen(plan: Plan, model: ModelPlan) -> tuple[Choice, float]:

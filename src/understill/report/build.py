@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from understill.data.load import LoadedTask, read_column
+from understill.disk import refuse_damage
 from understill.errors import UserError
 from understill.evaluate.agreement import interval_of
 from understill.evaluate.metrics import score
@@ -179,6 +180,7 @@ def _drawn(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, An
 def _curve(name: str, model: Mapping[str, Any]) -> Curve:
     """Read how the training of a model went."""
     home = model["folder"].parent
+    refuse_damage(home, ("done.json", "log.jsonl"), "run the recipe again")
     try:
         facts = json.loads((home / "done.json").read_text(encoding="utf-8"))
         lines = [json.loads(line) for line in (home / "log.jsonl").read_text(encoding="utf-8").splitlines()]

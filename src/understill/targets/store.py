@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import math
-import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,13 +17,13 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, InstanceOf, TypeAdapter
 
 from understill.data.taskdata import TaskData
-from understill.disk import file_digest, publish, sweep, sync_folder, write_json
+from understill.disk import fault_of, write_json
 from understill.errors import UserError, listed
 from understill.targets.columns import LOGITS, Column, columns_of
 from understill.tasks import Task
 
 #: Goes up whenever the files change their meaning, so that old ones are not read.
-FORMAT = 2
+FORMAT = 3
 TABLE = "targets.parquet"
 MANIFEST = "manifest.json"
 TYPES = {"float16": pa.float16(), "float32": pa.float32()}
@@ -74,41 +71,29 @@ def write_targets(
 ) -> None:
     """Write columns, by name, of each teacher, [rows, …] in the order of the data's rows; of logits, the task's labels.
 
-    A row of NaN says that the teacher has nothing to say about it. The folder appears under its name only when it is
-    whole; one that is there and sound is kept, and one that is not is replaced.
+    A row of NaN says that the teacher has nothing to say about it.
     """
     if not teachers or len({teacher.name for teacher in teachers}) < len(teachers):
         raise ValueError("soft targets need teachers, each with a name of its own")
     columns = columns_of(data.task, answers)
     table = _table(data, teachers, columns, answers, dtype)
-    part = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}.part")
+    manifest = {
+        "format": FORMAT,
+        "task": data.task.to_dict(),
+        "split": data.split,
+        "data": data.fingerprint,
+        "rows": table.num_rows,
+        "columns": [asdict(column) for column in columns],
+        "teachers": [asdict(teacher) for teacher in teachers],
+        "dtype": dtype,
+        "rule": dict(rule),
+    }
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        sweep(folder.parent, f"{glob.escape(folder.name)}.*.part")
-        part.mkdir()
         # Ids and logits hardly ever repeat, so dictionaries would only cost.
-        pq.write_table(table, part / TABLE, compression="zstd", use_dictionary=False)
-        manifest = {
-            "format": FORMAT,
-            "task": data.task.to_dict(),
-            "split": data.split,
-            "data": data.fingerprint,
-            "rows": table.num_rows,
-            "columns": [asdict(column) for column in columns],
-            "teachers": [asdict(teacher) for teacher in teachers],
-            "dtype": dtype,
-            "rule": dict(rule),
-            "sha256": file_digest(part / TABLE),
-        }
-        write_json(part / MANIFEST, manifest)
-        sync_folder(part)
-        digests = {teacher.name: teacher.digest for teacher in teachers}
-        if not publish(part, folder, lambda: _sound(folder, data, dtype, digests)):
-            raise UserError(f"{folder} cannot be replaced; remove it by hand")
+        pq.write_table(table, folder / TABLE, compression="zstd", use_dictionary=False)
+        write_json(folder / MANIFEST, manifest)
     except OSError as error:
-        raise UserError(f"cannot write soft targets to {folder}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        raise UserError(f"cannot write soft targets to {folder.parent}: {error.strerror or error}") from error
 
 
 def _table(
@@ -180,15 +165,6 @@ def _same(
         )
 
 
-def _sound(folder: Path, data: TaskData, dtype: str, teachers: Mapping[str, str]) -> bool:
-    """Say whether a folder holds these very targets."""
-    try:
-        read_targets(folder, data, teachers)
-        return _manifest(folder).dtype == dtype
-    except BadTargets:
-        return False
-
-
 def read_targets(folder: Path, data: TaskData, teachers: Mapping[str, str]) -> SoftTargets:
     """Return the targets of each row of the data, from the teachers of these names and digests, in their order."""
     manifest = _manifest(folder)
@@ -197,8 +173,6 @@ def read_targets(folder: Path, data: TaskData, teachers: Mapping[str, str]) -> S
     number = {teacher.name: index for index, teacher in enumerate(manifest.teachers)}
     labels = data.task.kind.order(manifest.task, data.task)  # joined by name: the task's order may have changed
     try:
-        if file_digest(folder / TABLE) != manifest.sha256:
-            raise _bad(folder, f"{TABLE} was changed or damaged after it was written")
         with pq.ParquetFile(folder / TABLE) as table:
             _compare_columns(folder, manifest, table.schema_arrow)
             rows = _rows(folder, manifest, table.read(["id"]).column("id").combine_chunks(), data)
@@ -227,12 +201,11 @@ class _Manifest:
     columns: tuple[Column, ...]
     teachers: tuple[TeacherFacts, ...]
     dtype: Literal["float16", "float32"]
-    sha256: str
 
 
 def _manifest(folder: Path) -> _Manifest:
-    if not (folder / MANIFEST).is_file():
-        raise _bad(folder, f"{MANIFEST} is missing")
+    if fault := fault_of(folder):
+        raise _bad(folder, fault)
     try:
         values = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if values["format"] == FORMAT:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from understill.artifact import Artifact
 from understill.data.load import LoadedTask
+from understill.disk import fault_of
 from understill.recipe.schema import Best, Distil, Settings, TargetsSpec, TeacherSpec, WordsSpec
 from understill.tasks import Task
 
@@ -183,16 +184,12 @@ class ModelPlan:
     @property
     def done(self) -> bool:
         """Whether it was trained before, to the end."""
-        return (self.folder / "done.json").exists()
-
-    def sound(self) -> bool:
-        """Tell whether it was trained before and, once it is scored, every file holds what was written."""
-        return self.done and (not self.artifact.done or self.artifact.sound())
+        return self.artifact.done
 
     @property
     def started(self) -> bool:
-        """Whether a checkpoint is there to go on from."""
-        return any((self.folder / "work").glob("checkpoint-*"))
+        """Whether a sound checkpoint is there to go on from."""
+        return any(not fault_of(path) for path in (self.folder / "work").glob("checkpoint-*"))
 
     @property
     def dropped(self) -> bool:

@@ -23,6 +23,7 @@ from understill.pipeline.plan import ModelPlan, Plan, cache_folder
 from understill.pipeline.runs import clean
 from understill.pipeline.tokenising import Tokeniser, make_batches
 from understill.recipe import Recipe
+from understill.targets.columns import LOGITS
 from understill.teachers.folds import fold_of
 
 RULES = {"times": 3, "tagger": "letters"}
@@ -108,7 +109,7 @@ def test_the_student_reads_the_augmented_rows_with_their_sources_gold(
     tokens = Tokeniser(load_tokenizer(str(tiny)), {"mood": 32}, cache_folder(plan.recipe), lambda event: None)
     data, train = (plan.loaded["mood"].splits[split] for split in ("augmented", "train"))
     answers = np.zeros((data.rows, 2), np.float32)
-    batches = make_batches(plan, student, tokens, {("mood", "augmented"): answers})
+    batches = make_batches(plan, student, tokens, {("mood", "augmented"): {LOGITS: answers}})
     mine = batches.streams[0].sources[0]
     assert len(mine) == data.rows
     golds = [plan.loaded["mood"].task.labels.index(row["label"]) for row in rows_of(data)]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from helpers import MOOD, STARS, TASKS, TOPIC, liven, some_batch, some_batches, wider
 from understill.data.batch import Batch
 from understill.data.packed import pack
-from understill.data.vectors import Vectors
+from understill.data.vectors import KnownVectors
 from understill.errors import UserError
 from understill.losses.fused import FusedObjective
 from understill.models import bilstm
@@ -256,7 +256,7 @@ def test_training_moves_the_trainable_channel_and_leaves_the_frozen_one(
     assert moved == ({"trained.weight"} if trained else set())
 
 
-def words_folder(folder: Path, vectors: Vectors | None = None, **changes: Any) -> Path:
+def words_folder(folder: Path, vectors: KnownVectors | None = None, **changes: Any) -> Path:
     spec = config(**changes)
     spec.save_pretrained(folder)
     if vectors:
@@ -267,7 +267,7 @@ def words_folder(folder: Path, vectors: Vectors | None = None, **changes: Any) -
 def test_words_begin_with_their_vectors_and_others_as_spread_as_these(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     found = {f"w{number}": rng.normal(0, 3, 6).astype(np.float32) for number in range(5, 140)}
-    folder = words_folder(tmp_path, Vectors(6, found), vocab_size=400, channels="both")
+    folder = words_folder(tmp_path, KnownVectors(6, found), vocab_size=400, channels="both")
     encoder = load_encoder(EncoderSpec(name="bilstm"), str(folder))
     assert isinstance(encoder, WordEncoder)
     for channel in encoder.network.words.channels:

@@ -53,7 +53,8 @@ lint: install ## check style and the direction of imports
 types: install ## check the types of src
 	$(BIN)/mypy
 
-docs: install ## build the documentation into build/site; a broken link is an error
+docs: install ## write the reference pages and build the site into build/site; a broken link is an error
+	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict
 
 bench: install ## run every benchmark in its small size

@@ -42,11 +42,11 @@ from understill.models.multitask import MultiTaskModel, new_model
 from understill.recipe import make_recipe
 from understill.recipe.schema import EncoderSpec, HeadsSpec, Machine, Training
 from understill.tasks import Task
+from understill.train.cuda_graph import why_not
 from understill.train.device import pick_device
-from understill.train.fast import why_not
 from understill.train.loop import Step, steps
+from understill.train.nan_guard import NanGuard
 from understill.train.optim import make_optimizer
-from understill.train.trouble import Trouble
 
 #: Far more steps than are taken, so that training never ends while it is measured.
 ENDLESS = 20_000
@@ -191,8 +191,8 @@ class Ours:
         self.count = min(batches.steps_per_epoch, limit or batches.steps_per_epoch)
         optimizer = make_optimizer(model.to(accelerator.device), training)
         prepared, optimizer = accelerator.prepare(model.train(), optimizer)
-        self.trouble = Trouble(len(model.tasks), accelerator.device)
-        settings: dict[str, Any] = {"seed": 0, "start": 0, "trouble": self.trouble, "fast": fast}
+        self.guard = NanGuard(len(model.tasks), accelerator.device)
+        settings: dict[str, Any] = {"seed": 0, "start": 0, "guard": self.guard, "fast": fast}
         self.fast = fast
         if fast and (reason := why_not(model, accelerator, training)):
             raise SystemExit(f"the fast path cannot be measured here: {reason}")
@@ -208,7 +208,7 @@ class Ours:
                 rows += next(self.steps).rows
             seconds = now(self.device) - start
             if seconds > 0.5:
-                self.trouble.check(self.names, self.training)
+                self.guard.check(self.names, self.training)
                 return rows, seconds
 
     def variant(self, name: str) -> Variant:

@@ -14,7 +14,7 @@ from typing import Any
 from tokenise import generate
 from understill.data import demo
 from understill.data.augment import AugmentRules, write_augmented
-from understill.data.tagging import find_tagger
+from understill.data.taggers import find_tagger
 from understill.data.taskdata import TaskData
 from understill.errors import UserError
 from understill.recipe import make_recipe

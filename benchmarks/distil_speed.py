@@ -52,8 +52,8 @@ from _side_by_side import (
     trainer_arguments,
     write,
 )
+from understill.atomic import replacing
 from understill.data.batch import Batches, Stream, sizes_on
-from understill.disk import replacing
 from understill.evaluate.predict import predict_all
 from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_tokenizer

@@ -29,13 +29,15 @@ from tokenizers.processors import BertProcessing
 from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel, PreTrainedTokenizerFast
 
 from _side_by_side import chosen_device, common_options, our_model, show, write
+from understill.bench.clock import BoundedValue
+from understill.bench.efficiency import PARTS, Efficiency, TimedModel, measure
 from understill.data import demo
 from understill.data.tokens import TextEncoder
-from understill.data.vocabulary import word_tokenizer
+from understill.data.word_tokenizer import word_tokenizer
 from understill.errors import UserError
-from understill.evaluate.efficiency import PARTS, BoundedValue, Efficiency, TimedModel, measure
-from understill.models.encoder import Encoder, load_tokenizer
+from understill.models.encoder import load_tokenizer
 from understill.models.multitask import MultiTaskModel
+from understill.models.transformer import Encoder
 from understill.models.words import WordEncoder, WordsConfig
 from understill.recipe.schema import HeadsSpec, WordsSpec
 from understill.tasks import Task
@@ -150,7 +152,7 @@ def speed_lines(results: Sequence[Efficiency], total: int) -> list[list[str]]:
     """Return the table of speeds, beside the reference."""
     lines = []
     for each in results:
-        sign = "~" if each.sentences < total else ""
+        sign = "~" if each.texts < total else ""
         cells = [each.name, each.precision]
         for part in PARTS:
             seconds = scaled(each, part, total)
@@ -220,6 +222,7 @@ def report(results: Sequence[Efficiency], total: int, options: argparse.Namespac
     rows: list[dict[str, Any]] = [
         {
             **asdict(each),
+            "sentences": each.texts,
             "scaled_seconds": {part: scaled(each, part, total) for part in PARTS},
             "times_as_fast": {part: asdict(each.times_as_fast(results[0], part)) for part in PARTS},
         }

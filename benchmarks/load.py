@@ -13,6 +13,9 @@ the model has tasks for pairs. On a machine of two cores both processes share th
 - batching: a server that passes many rows at once, beside one that passes them one by one (`--batch 1`) and beside
   one that does so with a worker for each core, in turns. One row at a time keeps one core busy, so the second tells
   what batching and the other cores bring together, and the third what is left where all cores are busy anyway.
+- peers: the same model behind LitServe and mosec, which a Python of their own has (`--peer-python`), in turns with our
+  server, each started anew for each round; then what each does with SIGTERM, with requests that are too large or
+  malformed, and with a bad request among good ones.
 
 Without a model it makes one, small and untrained.
 """
@@ -21,38 +24,41 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import os
 import random
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import understill
+from _clients import Client, NotSent, Outcome, Question, press
 from _side_by_side import show, write
 from efficiency import read_sentences
-from understill.data.vocabulary import word_tokenizer
+from understill.data.word_tokenizer import word_tokenizer
 from understill.export.onnx_graph import write_onnx
-from understill.loading import load
+from understill.inference.loading import load
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel
 from understill.models.words import WordEncoder, WordsConfig
 from understill.recipe.schema import HeadsSpec
 from understill.tasks import Task
 
-#: Answers are the same when no probability or score is further apart than this; float sums hang on their order.
+#: Answers are the same when no probability or score is further apart than this; float sums depend on their order.
 CLOSE = 1e-4
 SEVERAL = 8
+PEERS = ("litserve", "mosec")
 #: How servers are set beside each other, by their options.
 WAYS: dict[str, tuple[object, ...]] = {
     "on": (),
@@ -64,53 +70,48 @@ WAYS: dict[str, tuple[object, ...]] = {
 # Questions -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Question:
-    """A request as it goes over the wire, and what the model says to it without a server."""
-
-    sent: bytes
-    rows: int
-    want: list[dict[str, Any]]
-
-
 def questions(model: Path, texts: Sequence[str], mixed: bool) -> list[Question]:
     """Put texts into requests, most of them of one text, and answer all of them here."""
-    answerer = load(model)
-    single, pair = bool(answerer.choose(None, False)), bool(answerer.choose(None, True))
-    draw, found, place = random.Random(0), [], 0
-    asked: list[tuple[list[str], list[str] | None]] = []
+    predictor = load(model)
+    single, pair = bool(predictor.choose(None, False)), bool(predictor.choose(None, True))
+    draw, place = random.Random(0), 0
+    requests: list[Question] = []
+    bodies: list[tuple[list[str], list[str] | None]] = []
     while place + 2 * SEVERAL <= len(texts):
         chance = draw.random() if mixed else 1.0
         rows = SEVERAL if chance < 0.1 else 1
         first, second = texts[place : place + rows], texts[place + rows : place + 2 * rows]
         paired = pair and (not single or 0.1 <= chance < 0.2)
-        asked.append((list(first), list(second) if paired else None))
+        bodies.append((list(first), list(second) if paired else None))
         place += 2 * rows if paired else rows
     for paired in (False, True):
-        chosen = [each for each in asked if (each[1] is not None) == paired]
+        chosen = [each for each in bodies if (each[1] is not None) == paired]
         if not chosen:
             continue
         ones = [text for each, _ in chosen for text in each]
         others = [text for _, each in chosen for text in each or ()] if paired else None
-        said = answerer.predict(ones, others)
-        rows = iter([{name: answers[row] for name, answers in said.items()} for row in range(len(ones))])
+        answers = predictor.predict(ones, others)
+        rows_of = iter([{name: each[row] for name, each in answers.items()} for row in range(len(ones))])
         for own, seconds in chosen:
-            want = [{name: vars(answer) for name, answer in next(rows).items()} for _ in own]
+            want = [{name: vars(answer) for name, answer in next(rows_of).items()} for _ in own]
             body = json.dumps({"texts": own} | ({"pairs": seconds} if paired else {})).encode()
-            head = (
-                f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-            )
-            found.append(Question(head.encode() + b"\r\n\r\n" + body, len(own), want))
-    draw.shuffle(found)
-    return found
+            requests.append(Question(post(body), len(own), want))
+    draw.shuffle(requests)
+    return requests
+
+
+def post(body: bytes) -> bytes:
+    """Return a request with a body as it goes over the wire."""
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    return head.encode() + b"\r\n\r\n" + body
 
 
 def apart(question: Question, body: bytes) -> tuple[float, bool]:
     """Return how far an answer is from the one that was given here, and whether all labels are the same."""
     farthest, same = 0.0, True
-    said = json.loads(body)["answers"]
-    assert len(said) == len(question.want)
-    for one, other in zip(said, question.want, strict=True):
+    answers = json.loads(body)["answers"]
+    assert len(answers) == len(question.want)
+    for one, other in zip(answers, question.want, strict=True):
         assert set(one) == set(other)
         for name, answer in other.items():
             if answer["label"] is None:
@@ -120,6 +121,17 @@ def apart(question: Question, body: bytes) -> tuple[float, bool]:
             pairs = [(one[name]["probabilities"][label], p) for label, p in answer["probabilities"].items()]
             farthest = max(farthest, *(abs(a - b) for a, b in pairs))
     return farthest, same
+
+
+def check(asked: Sequence[Question], outcome: Outcome) -> dict[str, Any]:
+    """Compare all answers of a server with those that were given here."""
+    checked = [apart(asked[number], body) for number, body in outcome.answers]
+    return {
+        "answers_checked": len(checked),
+        "answers_apart": sum(far > CLOSE for far, _ in checked),
+        "labels_apart": sum(not same for _, same in checked),
+        "farthest_apart": max((far for far, _ in checked), default=None),
+    }
 
 
 # The server's side ---------------------------------------------------------------------------------------------------
@@ -143,12 +155,45 @@ def server(model: Path, *options: object) -> Iterator[tuple[subprocess.Popen[str
             process.wait()
 
 
+@contextmanager
+def peer(python: str, name: str, model: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A server of another library in a process group of its own, and its port, as soon as it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    source = str(Path(understill.__file__).parents[1])
+    settings = {"PYTHONPATH": source, "PEER_MODEL": str(model.resolve()), "PEER_PORT": str(port)}
+    command = [python, str(Path(__file__).with_name(f"_peer_{name}.py"))]
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("w+b") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env=os.environ | settings, cwd=folder, start_new_session=True
+        )
+        try:
+            asyncio.run(_wait_for(port, process, log))
+            yield process, port
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+async def _wait_for(port: int, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    """Ask until there is an answer."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and process.poll() is None:
+        with suppress(OSError, TimeoutError):
+            if (await asyncio.wait_for(ask_once(port, post(b'{"texts": ["good"]}')), 10))[0] == 200:
+                return
+        await asyncio.sleep(0.2)
+    log.seek(0)
+    raise SystemExit(f"the server did not start:\n{log.read().decode()[-2000:]}")
+
+
 def family(process: int) -> list[int]:
     """Return a process and those it has started."""
-    found = [process]
+    members = [process]
     for task in Path(f"/proc/{process}/task").glob("*/children"):
-        found += [each for child in task.read_text().split() for each in family(int(child))]
-    return found
+        members += [each for child in task.read_text().split() for each in family(int(child))]
+    return members
 
 
 def memory(process: int) -> float:
@@ -169,121 +214,6 @@ def cpu(process: int) -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-# The clients' side ---------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Told:
-    """What the clients met with."""
-
-    milliseconds: list[float] = field(default_factory=list)
-    answers: list[tuple[int, bytes]] = field(default_factory=list)  # number of the question, body
-    rows: int = 0
-    statuses: Counter[int] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    lost: int = 0
-    turned_away: int = 0  # clients that could not connect any more
-
-
-class NotSent(Exception):
-    """The connection was closed before anything was sent."""
-
-
-class Client(asyncio.Protocol):
-    """One connection; `ask` sends a request and waits for the whole answer."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.answer: asyncio.Future[tuple[int, bytes, bool]] | None = None
-        self.size = -1
-        self.open = True
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-        if self.size < 0:
-            end = self.data.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            head = bytes(self.data[:end]).lower()
-            self.status = int(head[9:12])
-            self.closing = b"\r\nconnection: close" in head
-            self.size = end + 4 + int(re.search(rb"content-length: (\d+)", head)[1])  # type: ignore[index]
-            self.start = end + 4
-        if len(self.data) >= self.size and self.answer and not self.answer.done():
-            self.answer.set_result((self.status, bytes(self.data[self.start : self.size]), self.closing))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.open = False
-        if self.answer and not self.answer.done():
-            self.answer.set_exception(error or ConnectionResetError("closed"))
-
-    async def ask(self, sent: bytes) -> tuple[int, bytes, bool]:
-        """Send a request and return status and body, and whether the server is about to close the connection."""
-        self.data.clear()
-        self.size = -1
-        self.answer = asyncio.get_running_loop().create_future()
-        if not self.open:
-            raise NotSent
-        self.transport.write(sent)
-        return await self.answer
-
-
-async def client(
-    port: int, turns: Iterator[int], asked: Sequence[Question], told: Told, until: float, keep: bool
-) -> None:
-    """Ask one request after the other until it is time, or until nobody answers any more."""
-    loop = asyncio.get_running_loop()
-    connection: Client | None = None
-    while time.perf_counter() < until:
-        if connection is None or not connection.open:
-            try:
-                _, connection = await loop.create_connection(Client, "127.0.0.1", port)
-            except ConnectionRefusedError:
-                told.turned_away += 1
-                return
-            except OSError as error:
-                told.errors[f"connecting: {type(error).__name__}"] += 1
-                continue
-        number = next(turns)
-        began = time.perf_counter()
-        try:
-            status, body, closing = await connection.ask(asked[number].sent)
-        except NotSent:
-            connection = None
-            continue
-        except OSError as error:
-            told.lost += 1
-            told.errors[type(error).__name__] += 1
-            connection = None
-            continue
-        told.milliseconds.append(1000 * (time.perf_counter() - began))
-        told.statuses[status] += 1
-        if status == 200:
-            told.rows += asked[number].rows
-            told.answers.append((number, body))
-        if closing or not keep:
-            connection.transport.close()
-            connection = None
-    if connection:
-        connection.transport.close()
-
-
-async def press(
-    port: int, asked: Sequence[Question], seconds: float, clients: int, *, keep: bool = True, stop: int | None = None
-) -> tuple[Told, float]:
-    """Let clients ask for so long; `stop` is a process that gets SIGTERM when a third of the time has passed."""
-    told, began = Told(), time.perf_counter()
-    turns = itertools.cycle(range(len(asked)))
-    running = [client(port, turns, asked, told, began + seconds, keep) for _ in range(clients)]
-    if stop:
-        asyncio.get_running_loop().call_later(seconds / 3, os.kill, stop, signal.SIGTERM)
-    await asyncio.gather(*running)
-    return told, time.perf_counter() - began
-
-
 # What is measured ----------------------------------------------------------------------------------------------------
 
 
@@ -291,7 +221,7 @@ def under_load(model: Path, texts: Sequence[str], options: argparse.Namespace) -
     """Ask for a long time, check every answer and watch the memory."""
     asked = questions(model, texts, mixed=True)
 
-    async def measure(port: int, process: int) -> tuple[Told, float, list[float], float, float]:
+    async def measure(port: int, process: int) -> tuple[Outcome, float, list[float], float, float]:
         await press(port, asked, min(3.0, options.seconds / 4), options.connections)
         watched: list[float] = []
 
@@ -302,29 +232,25 @@ def under_load(model: Path, texts: Sequence[str], options: argparse.Namespace) -
 
         watching = asyncio.create_task(watch())
         before, own = cpu(process), time.process_time()
-        told, seconds = await press(port, asked, options.seconds, options.connections)
+        outcome, seconds = await press(port, asked, options.seconds, options.connections)
         watching.cancel()
-        return told, seconds, watched, cpu(process) - before, time.process_time() - own
+        return outcome, seconds, watched, cpu(process) - before, time.process_time() - own
 
     with server(model, *options.serve) as (process, port):
-        told, seconds, watched, theirs, ours = asyncio.run(measure(port, process.pid))
-    checked = [apart(asked[number], body) for number, body in told.answers]
+        outcome, seconds, watched, theirs, ours = asyncio.run(measure(port, process.pid))
     half = len(watched) // 2
     return {
         "part": "load",
         "model": model.name,
         "connections": options.connections,
         "seconds": round(seconds, 2),
-        "requests": sum(told.statuses.values()),
-        "requests_per_second": round(sum(told.statuses.values()) / seconds, 1),
-        "rows_per_second": round(told.rows / seconds, 1),
-        "milliseconds": percentiles(told.milliseconds),
-        "statuses": dict(told.statuses),
-        "errors": dict(told.errors),
-        "answers_checked": len(checked),
-        "answers_apart": sum(far > CLOSE for far, _ in checked),
-        "labels_apart": sum(not same for _, same in checked),
-        "farthest_apart": max(far for far, _ in checked),
+        "requests": sum(outcome.statuses.values()),
+        "requests_per_second": round(sum(outcome.statuses.values()) / seconds, 1),
+        "rows_per_second": round(outcome.rows / seconds, 1),
+        "milliseconds": percentiles(outcome.milliseconds),
+        "statuses": dict(outcome.statuses),
+        "errors": dict(outcome.errors),
+        **check(asked, outcome),
         "memory_mib": watched,
         "memory_grown": round(statistics.mean(watched[half:]) - statistics.mean(watched[:half]), 1),
         "cores_of_server": round(theirs / seconds, 2),
@@ -332,28 +258,35 @@ def under_load(model: Path, texts: Sequence[str], options: argparse.Namespace) -
     }
 
 
-def to_the_end(model: Path, texts: Sequence[str], options: argparse.Namespace, keep: bool) -> dict[str, Any]:
+Start = Callable[[], AbstractContextManager[tuple[subprocess.Popen[Any], int]]]
+
+
+def to_the_end(
+    start: Start, model: Path, texts: Sequence[str], options: argparse.Namespace, keep: bool
+) -> dict[str, Any]:
     """Send SIGTERM under load and count what is lost."""
     asked = questions(model, texts, mixed=True)
-    total, codes, ends = Told(), Counter[int](), []
+    total, codes, answered = Outcome(), Counter[str](), []
     for _ in range(options.ends):
-        with server(model, *options.serve) as (process, port):
+        with start() as (process, port):
             seconds = 3.0 if options.small else 6.0
-            pressing = press(port, asked, seconds, options.connections, keep=keep, stop=process.pid)
-            told, _ = asyncio.run(pressing)
-            codes[process.wait(timeout=60)] += 1
-        ends.append(sum(told.statuses.values()))
-        total.lost += told.lost
-        total.turned_away += told.turned_away
-        total.statuses += told.statuses
-        total.errors += told.errors
+            outcome, _ = asyncio.run(press(port, asked, seconds, options.connections, keep=keep, stop=process.pid))
+            try:
+                codes[str(process.wait(timeout=60))] += 1
+            except subprocess.TimeoutExpired:
+                codes["still running after 60 s"] += 1
+        answered.append(sum(outcome.statuses.values()))
+        total.lost += outcome.lost
+        total.turned_away += outcome.turned_away
+        total.statuses += outcome.statuses
+        total.errors += outcome.errors
     return {
         "part": "end",
         "model": model.name,
         "connections": options.connections,
         "keep_alive": keep,
         "ends": options.ends,
-        "answered": ends,
+        "answered": answered,
         "lost": total.lost,
         "statuses": dict(total.statuses),
         "errors": dict(total.errors),
@@ -371,11 +304,11 @@ def with_and_without(model: Path, texts: Sequence[str], options: argparse.Namesp
         ports = {name: opened.enter_context(server(model, *options.serve, *more))[1] for name, more in WAYS.items()}
         for turn in range(options.rounds + 1):
             for name, port in ports.items():
-                told, seconds = asyncio.run(press(port, asked, options.round_seconds, options.connections))
-                assert set(told.statuses) <= {200, 503} and not told.errors, told
+                outcome, seconds = asyncio.run(press(port, asked, options.round_seconds, options.connections))
+                assert set(outcome.statuses) <= {200, 503} and not outcome.errors, outcome
                 if turn:
-                    rates[name].append(round(told.statuses[200] / seconds, 1))
-                    latencies[name] += told.milliseconds
+                    rates[name].append(round(outcome.statuses[200] / seconds, 1))
+                    latencies[name] += outcome.milliseconds
     ratios = {
         name: [round(one / other, 2) for one, other in zip(rates["on"], rates[name], strict=True)]
         for name in list(WAYS)[1:]
@@ -387,9 +320,109 @@ def with_and_without(model: Path, texts: Sequence[str], options: argparse.Namesp
         "rounds": options.rounds,
         "seconds_of_a_round": options.round_seconds,
         "requests_per_second": rates,
-        "milliseconds": {name: percentiles(found) for name, found in latencies.items()},
+        "milliseconds": {name: percentiles(each) for name, each in latencies.items()},
         "ratio": {name: round(statistics.median(each), 2) for name, each in ratios.items()},
         "ratios": ratios,
+    }
+
+
+def beside_peers(model: Path, texts: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Set our server beside those of other libraries, in turns, and see what each does with what goes wrong."""
+    starts: dict[str, Start] = {"understill": partial(server, model, *options.serve)}
+    for name in PEERS:
+        if version_of(options.peer_python, name):
+            starts[name] = partial(peer, options.peer_python, name, model)
+        else:
+            print(f"{name} is left out: {options.peer_python or 'no --peer-python'} does not have it")
+    asked = questions(model, texts, mixed=False)
+    rates: dict[str, list[float]] = {name: [] for name in starts}
+    cores_used: dict[str, list[float]] = {name: [] for name in starts}
+    totals = {name: Outcome() for name in starts}
+    for turn in range(options.rounds):
+        for place in range(len(starts)):
+            name = list(starts)[(turn + place) % len(starts)]  # each is the first as often as the others
+            rate, cores = one_round(starts[name], asked, options, totals[name])
+            rates[name].append(rate)
+            cores_used[name].append(cores)
+    rows = []
+    for name, start in starts.items():
+        sigterm = {way: to_the_end(start, model, texts, options, way == "kept_open") for way in ("kept_open", "anew")}
+        with start() as (_, port):
+            refusals = asyncio.run(probe(port))
+        rows.append(
+            {
+                "part": "peers",
+                "model": model.name,
+                "server": name,
+                "version": version_of(sys.executable if name == "understill" else options.peer_python, name),
+                "connections": options.connections,
+                "seconds_of_a_round": options.round_seconds,
+                "requests_per_second": rates[name],
+                "times_ours": [round(a / b, 2) for a, b in zip(rates[name], rates["understill"], strict=True)],
+                "milliseconds": percentiles(totals[name].milliseconds),
+                "statuses": dict(totals[name].statuses),
+                "errors": dict(totals[name].errors),
+                "cores_of_server": cores_used[name],
+                **check(asked, totals[name]),
+                "sigterm": sigterm,
+                "refusals": refusals,
+            }
+        )
+    return rows
+
+
+def one_round(
+    start: Start, asked: Sequence[Question], options: argparse.Namespace, total: Outcome
+) -> tuple[float, float]:
+    """Start a server, warm it, and press it once; return requests a second, and the cores that it took."""
+    with start() as (process, port):
+        asyncio.run(press(port, asked, min(2.0, options.round_seconds / 2), options.connections))
+        before = cpu(process.pid)
+        outcome, seconds = asyncio.run(press(port, asked, options.round_seconds, options.connections))
+        cores = (cpu(process.pid) - before) / seconds
+    total.milliseconds += outcome.milliseconds
+    total.answers += outcome.answers
+    total.statuses += outcome.statuses
+    total.errors += outcome.errors
+    return round(outcome.statuses[200] / seconds, 1), round(cores, 2)
+
+
+def version_of(python: str | None, library: str) -> str | None:
+    """Return the version of a library that a Python has; None if it has none."""
+    program = f"from importlib.metadata import version; print(version('{library}'))"
+    if not python:
+        return None
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+async def ask_once(port: int, sent: bytes) -> tuple[int, bytes, bool]:
+    """Send one request over a connection of its own."""
+    _, connection = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", port)
+    try:
+        return await connection.ask(sent)
+    finally:
+        connection.transport.close()
+
+
+async def probe(port: int) -> dict[str, Any]:
+    """Send requests that should be refused, alone and among good ones; return the statuses."""
+
+    async def status(body: bytes) -> str:
+        try:
+            return str((await asyncio.wait_for(ask_once(port, post(body)), 30))[0])
+        except (OSError, TimeoutError, NotSent) as error:
+            return type(error).__name__
+
+    bad, good = b'{"texts": [1]}', b'{"texts": ["good"]}'
+    mixed = await asyncio.gather(*(status(bad if number % 8 == 4 else good) for number in range(64)))
+    return {
+        "no_json": await status(b"{"),
+        "a_number_as_text": await status(bad),
+        "ten_thousand_rows": await status(json.dumps({"texts": ["good"] * 10_000}).encode()),
+        "eight_mib": await status(json.dumps({"texts": ["a" * 2**23]}).encode()),
+        "good_among_bad": dict(Counter(each for number, each in enumerate(mixed) if number % 8 != 4)),
+        "good_afterwards": await status(good),
     }
 
 
@@ -427,7 +460,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often servers with and without batching take turns")
     parser.add_argument("--round-seconds", type=float, default=8.0)
     parser.add_argument("--ends", type=int, default=3, help="how often SIGTERM is sent")
-    parser.add_argument("--parts", default="load,end,batching", help="which parts to measure")
+    parser.add_argument("--parts", default="load,end,batching", help="which parts to measure; peers is another")
+    parser.add_argument("--peer-python", help="a Python that has litserve, mosec, and what an ONNX export needs")
     parser.add_argument("--serve", default="", help="further options of the server, such as '--workers 2'")
     parser.add_argument("--small", action="store_true", help="a size of seconds")
     parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
@@ -436,31 +470,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.small:
         options.connections, options.seconds, options.rounds, options.round_seconds, options.ends = 20, 1.0, 1, 1.0, 1
     texts = read_sentences(options.texts, 4096)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models or [small_model(Path(folder), texts)]:
             for part in options.parts.split(","):
                 if part == "load":
-                    found.append(under_load(model, texts, options))
+                    rows.append(under_load(model, texts, options))
                 elif part == "end":
-                    found += [to_the_end(model, texts, options, keep) for keep in (True, False)]
+                    start = partial(server, model, *options.serve)
+                    rows += [to_the_end(start, model, texts, options, keep) for keep in (True, False)]
                 elif part == "batching":
-                    found.append(with_and_without(model, texts, options))
-                tell(found)
+                    rows.append(with_and_without(model, texts, options))
+                elif part == "peers":
+                    rows += beside_peers(model, texts, options)
+                report(rows)
     settings = {"connections": options.connections, "texts": len(texts), "serve": options.serve}
-    write(options.out, "cpu", settings, found)
+    write(options.out, "cpu", settings, rows)
 
 
-def tell(found: Sequence[dict[str, Any]]) -> None:
+def report(rows: Sequence[dict[str, Any]]) -> None:
     """Print the figures that were taken last."""
-    row = found[-1]
+    row = rows[-1]
     if row["part"] == "load":
         lines = [[name, str(value)] for name, value in row.items() if name != "memory_mib"]
         lines.append(["memory_mib", f"{row['memory_mib'][0]} at first, {row['memory_mib'][-1]} at last"])
         show(f"{row['model']} under load", 2, ["what", "figure"], lines)
     elif row["part"] == "end":
-        lines = [[name, *(str(each[name]) for each in found[-2:])] for name in row]
+        lines = [[name, *(str(each[name]) for each in rows[-2:])] for name in row]
         show(f"{row['model']}, SIGTERM under load", 3, ["what", "kept open", "anew"], lines)
+    elif row["part"] == "peers":
+        peers = [each for each in rows if each["part"] == "peers" and each["model"] == row["model"]]
+        hidden = ("part", "model", "server", "sigterm")
+        lines = [[name, *(str(each[name]) for each in peers)] for name in row if name not in hidden]
+        for way in row["sigterm"]:
+            for name in ("lost", "statuses", "errors", "exit_codes"):
+                lines.append([f"SIGTERM, {way}: {name}", *(str(each["sigterm"][way][name]) for each in peers)])
+        show(
+            f"{row['model']} beside other servers", 1 + len(peers), ["what", *(each["server"] for each in peers)], lines
+        )
     else:
         lines = [
             [

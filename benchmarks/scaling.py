@@ -27,11 +27,12 @@ from transformers import AutoModel, AutoTokenizer, BertConfig
 
 from _side_by_side import ENDLESS, Ours, chosen_device, common_options, now, our_model, quiet, show, write
 from tokenise import memory
+from understill.atomic import fingerprint
 from understill.data import demo
 from understill.data.batch import Batches, Stream
-from understill.data.taskdata import TaskData, Writer, row_id
+from understill.data.check import row_id
+from understill.data.taskdata import TaskData, Writer
 from understill.data.tokens import encode, tokenise
-from understill.disk import fingerprint
 from understill.evaluate.predict import predict_all
 from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_tokenizer, resolve

@@ -18,11 +18,12 @@ from typing import Any
 import pyarrow as pa
 from transformers import AutoTokenizer
 
+from understill.atomic import fingerprint
 from understill.data import demo
 from understill.data.batch import Batches, Stream, in_order
-from understill.data.taskdata import TaskData, Writer, row_id
+from understill.data.check import row_id
+from understill.data.taskdata import TaskData, Writer
 from understill.data.tokens import tokenise
-from understill.disk import fingerprint
 
 MIB = 1 << 20
 

@@ -133,3 +133,15 @@ def recipe_file(recipe_values: dict[str, Any], tmp_path: Path) -> Path:
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe_values), encoding="utf-8")
     return path
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say in one line that the Triton kernels were not run, which a list of skipped tests hides."""
+    ran, skipped = (
+        [report for report in terminalreporter.getreports(outcome) if report.nodeid.startswith("tests/kernels/")]
+        for outcome in ("passed", "skipped")
+    )
+    if skipped and not ran:
+        terminalreporter.write_line(
+            f"Triton kernels: {len(skipped)} tests not run; with `pip install triton` they need no GPU"
+        )

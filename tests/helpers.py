@@ -16,8 +16,8 @@ from understill.data.tokens import Tokens
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.pipeline.engine import run_stages
 from understill.pipeline.graph import stages_of
-from understill.pipeline.labelling import join_targets
-from understill.pipeline.plan import Distillation, Plan
+from understill.pipeline.plan.parts import Distillation, Plan
+from understill.pipeline.soft_targets import join_targets
 from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 
@@ -109,6 +109,11 @@ def some_queries(sizes: Sequence[int], seed: int = 0, shuffled: bool = False) ->
     return (chosen(tokens, order := random.permutation(len(groups))), groups[order]) if shuffled else (tokens, groups)
 
 
+def padding_of(batch: Batch) -> float:
+    """Return the share of a batch's cells that hold padding."""
+    return 1.0 - float(batch.lengths.sum()) / batch.ids.numel()
+
+
 def chosen(tokens: Tokens, rows: NDArray[Any]) -> Tokens:
     """Return some rows of tokens, in this order."""
     spans = [np.arange(tokens.offsets[row], tokens.offsets[row + 1]) for row in rows]
@@ -122,8 +127,10 @@ def chosen(tokens: Tokens, rows: NDArray[Any]) -> Tokens:
     )
 
 
-def heard(plan: Plan, distillation: Distillation | None) -> dict[tuple[str, str], dict[str, NDArray[np.float32]]]:
-    """Do all that comes before a student's training, and return what it hears from its teachers."""
+def joint_targets(
+    plan: Plan, distillation: Distillation | None
+) -> dict[tuple[str, str], dict[str, NDArray[np.float32]]]:
+    """Do all that comes before a student's training, and return the joint answers of its teachers."""
     assert distillation
     stages = stages_of([plan], {model.folder: model.name for model in plan.all_models})
     run_stages(stages, [targets.folder.name for targets in distillation.targets], plan.recipe.machine)

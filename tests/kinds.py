@@ -9,7 +9,7 @@ import torch
 
 from helpers import liven
 from tiny import WORDS, save_tiny
-from understill.data.vocabulary import word_tokenizer
+from understill.data.word_tokenizer import word_tokenizer
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import save_model
 from understill.models.multitask import MultiTaskModel, new_model

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from understill.artifact import Artifact
-from understill.disk import CHECKSUMS, fault_of, read_record, refuse_damage, seal, write_record
+from understill.atomic import CHECKSUMS, fault_of, read_record, refuse_damage, seal, write_record
 from understill.errors import UserError
 from understill.events import Waiting
 
@@ -109,19 +109,19 @@ def test_files_are_read_once_and_again_when_they_are_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    from understill import disk
+    from understill import atomic
 
     def digest(path: Path) -> str:
         read.append(path.name)
         return file_digest(path)
 
-    file_digest = disk.file_digest
+    file_digest = atomic.file_digest
     artifact = make(tmp_path)
     old = artifact.folder.stat().st_mtime - 60
     for path in (artifact.folder / "scores.json", artifact.folder / "inside" / "weights.bin"):
         os.utime(path, (old, old))
-    monkeypatch.setattr(disk, "file_digest", digest)
-    monkeypatch.setattr(disk, "TICK", -(10**18))  # as if all had been written long ago
+    monkeypatch.setattr(atomic, "file_digest", digest)
+    monkeypatch.setattr(atomic, "TICK", -(10**18))  # as if all had been written long ago
     assert artifact.sound() and sorted(read) == ["scores.json", "weights.bin"]
     assert artifact.sound() and len(read) == 2
     flip(artifact.folder / "inside" / "weights.bin")

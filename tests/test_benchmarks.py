@@ -144,20 +144,23 @@ def test_the_report_of_a_large_dev_set_is_measured(
 def test_the_server_is_pressed_and_every_answer_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("fastapi", reason="needs fastapi")
+    pytest.importorskip("starlette", reason="needs starlette")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     out = tmp_path / "figures.json"
-    importlib.import_module("load").main(["--small", "--parts", "load,end", "--out", str(out)])
+    importlib.import_module("load").main(["--small", "--parts", "load,end,peers", "--out", str(out)])
     figures = json.loads(out.read_text(encoding="utf-8"))
     assert set(figures) == KEYS
-    load, kept, anew = figures["rows"]
+    load, kept, anew, ours = figures["rows"]
     assert load["requests"] == load["answers_checked"] > 20 and load["statuses"] == {"200": load["requests"]}
     assert (load["answers_apart"], load["labels_apart"], load["errors"]) == (0, 0, {})
     assert len(load["memory_mib"]) > 5 and load["milliseconds"]["p50"] <= load["milliseconds"]["p99"]
     for end in (kept, anew):
         assert (end["lost"], end["errors"], end["exit_codes"]) == (0, {}, {"0": 1})
         assert sum(end["answered"]) > 20
-    assert "SIGTERM under load" in capsys.readouterr().out
+    assert (ours["server"], ours["times_ours"], ours["answers_apart"]) == ("understill", [1.0], 0)
+    assert ours["refusals"]["good_among_bad"] == {"200": 56} and ours["refusals"]["eight_mib"] == "413"
+    printed = capsys.readouterr().out
+    assert "SIGTERM under load" in printed and "litserve is left out" in printed and "mosec is left out" in printed
 
 
 def test_busy_sets_threads_that_sleep_beside_those_that_spin(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,101 +1,107 @@
-"""What the pages show is real: recipes are valid, commands exist, and the page on own data works as written."""
+"""What the pages show is real: every block of code is counted and checked, and pages keep to their limits."""
 
 from __future__ import annotations
 
 import csv
+import importlib.util
+import json
 import re
 import shlex
+import subprocess
+import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import pytest
 import typer.main
 import yaml
 
+from pages import BLOCKS, DOCS, PAGES, ROOT, Block, blocks
 from plugins import attentive, cubic, jensen_shannon, keywords, letters, within_one
 from understill import pipeline
 from understill.cli import app
-from understill.data.groups import count_queries
-from understill.data.load import load_tasks
-from understill.data.sketch import sketch_recipe
 from understill.plugins import ANNEALING, LOSSES, NETWORKS, TAGGERS, TEACHERS
-from understill.recipe import Recipe, load_recipe, make_recipe
+from understill.recipe import Recipe, make_recipe
 from understill.recipe.section import Every, Section
 from understill.tasks import METRICS
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-OWN = ROOT / "docs" / "your-own-data.md"
-FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^(?P=indent)```", re.M | re.S)
+PLUGINS = DOCS / "plugins.md"
+RECIPES = [block for block in BLOCKS if block.language == "yaml" and block.page != PLUGINS]
+SHELL = [block for block in BLOCKS if block.language == "bash"]
+#: Programs that pages may call besides understill, make and Python.
+KNOWN = {".", "chmod", "cp", "curl", "docker", "install", "mkdir", "pip", "systemctl", "taskset"}
 
 
-class Block(NamedTuple):
-    """A fenced block of a page."""
-
-    page: Path
-    line: int
-    language: str
-    body: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.page.name}:{self.line}"
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    return [
-        Block(page, text.count("\n", 0, match.start()) + 1, match["language"], match["body"])
-        for match in FENCE.finditer(text)
-    ]
-
-
-def commands(block: Block) -> Iterator[str]:
-    """Yield the `understill …` lines of a block; in a console block, those after a prompt."""
+def lines_of(block: Block) -> Iterator[str]:
+    """Yield the commands of a block, continued lines joined, comments left out."""
     for line in block.body.replace("\\\n", " ").splitlines():
-        command = line.strip()
-        if block.language == "console":
-            if not command.startswith("$ "):
-                continue  # what a command prints
-            command = command.removeprefix("$ ")
-        if command.startswith("understill"):
+        if (command := line.strip()) and not command.startswith("#"):
             yield command
 
 
-BLOCKS = [block for page in PAGES for block in blocks(page)]
-RECIPES = [block for block in BLOCKS if block.language == "yaml" and re.search(r"^tasks:", block.body, re.M)]
-COMMANDS = [
-    (block.name, command)
-    for block in BLOCKS
-    if block.language in ("bash", "console", "sh", "shell")
-    for command in commands(block)
-]
+COMMANDS = [(block.name, line) for block in SHELL for line in lines_of(block) if line.startswith("understill")]
+OTHERS = [(block.name, line) for block in SHELL for line in lines_of(block) if not line.startswith("understill")]
+
+
+@cache
+def program() -> Any:
+    """Return all verbs, as the parser has them."""
+    return typer.main.get_command(app)
 
 
 def parse(command: str) -> str:
     """Parse a command as the program would, without running it, and return its verb."""
     words = shlex.split(command, comments=True)
     assert words[0] == "understill"
-    program: Any = typer.main.get_command(app)
-    context = program.make_context("understill", words[1:])
+    context = program().make_context("understill", words[1:])
     # The group keeps what follows its own options: the verb, then the verb's own words.
     rest = [*getattr(context, "_protected_args", ()), *context.args]
-    name, verb, own = program.resolve_command(context, rest)
+    name, verb, own = program().resolve_command(context, rest)
     verb.make_context(name, own, parent=context)
     return str(name)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_page_has_a_gap_left_to_fill(page: Path) -> None:
-    assert not re.findall(r"\b[A-Z]+_[A-Z_]*TABLE\b|\bTO" + r"DO\b|\| +\| +\| +\|", page.read_text(encoding="utf-8"))
+# Every block of code --------------------------------------------------------------------------------------------------
 
 
-def test_the_pages_show_recipes_and_commands() -> None:
-    assert len(RECIPES) >= 3
-    assert len(COMMANDS) >= 10
-    assert {block.page.name for block in RECIPES} >= {"README.md", "your-own-data.md"}
-    assert {parse(command) for _, command in COMMANDS} >= {"init", "check", "run", "predict"}
+def test_every_block_has_a_language_that_is_checked_and_there_are_many() -> None:
+    count = Counter(block.language for block in BLOCKS)
+    assert set(count) == {"bash", "csv", "json", "python", "text", "toml", "yaml"}
+    # What is shown as text is output, a formula or a drawing; all else is checked below and in test_docs_run.py.
+    assert sum(count.values()) - count["text"] >= 110
+    assert (count["bash"] >= 50, count["yaml"] >= 20, count["python"] >= 14) == (True, True, True), count
+    assert len(RECIPES) >= 14 and len(COMMANDS) >= 100
+    assert {parse(command) for _, command in COMMANDS} >= {"init", "check", "run", "predict", "export", "serve"}
+
+
+@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.name)
+def test_every_shell_block_is_valid_shell(block: Block) -> None:
+    done = subprocess.run(["bash", "-n"], input=block.body, text=True, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("place", "command"), COMMANDS, ids=lambda value: str(value))
+def test_every_command_of_the_pages_exists(place: str, command: str) -> None:
+    assert parse(command), place
+
+
+def test_every_other_command_of_the_pages_is_known() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    assert len(OTHERS) >= 30
+    for place, line in OTHERS:
+        for command in re.split(r" && ", line):
+            words = shlex.split(re.sub(r"^\(umask 077; (.*)\)$", r"\1", command), comments=True)
+            name = Path(words[0]).name if words[0] != "." else "."
+            if name == "make":
+                assert words[1] in targets, (place, line)
+            elif re.fullmatch(r"python[\d.]*", name):
+                script = words[1]
+                assert script in ("-c", "-m") or (ROOT / script).exists(), (place, line)
+            else:
+                assert name in KNOWN or re.match(r"[A-Z]+=", words[0]), (place, line)
 
 
 @pytest.mark.parametrize("block", RECIPES, ids=lambda block: block.name)
@@ -104,9 +110,19 @@ def test_every_recipe_of_the_pages_is_valid(block: Block) -> None:
     assert recipe.tasks
 
 
-@pytest.mark.parametrize(("place", "command"), COMMANDS, ids=lambda value: str(value))
-def test_every_command_of_the_pages_exists(place: str, command: str) -> None:
-    assert parse(command), place
+@pytest.mark.parametrize(
+    "block", [each for each in BLOCKS if each.language in ("json", "csv", "toml")], ids=lambda block: block.name
+)
+def test_every_block_of_data_can_be_read(block: Block) -> None:
+    if block.language == "toml":
+        assert tomllib.loads(block.body)
+    elif block.language == "csv":
+        assert len({len(row) for row in csv.reader(block.body.splitlines())}) == 1
+    else:
+        try:
+            json.loads(block.body)
+        except json.JSONDecodeError:
+            assert [json.loads(line) for line in block.body.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -125,69 +141,90 @@ def test_a_command_that_does_not_exist_would_be_found(command: str) -> None:
     }
 
 
-# The page on own data -------------------------------------------------------------------------------------------------
-
-TROUBLES = {"billing": "I was charged twice", "delivery": "the parcel never came", "access": "my account is locked"}
+# Limits ---------------------------------------------------------------------------------------------------------------
 
 
-def write_own_files(folder: Path) -> list[str]:
-    """Write the three files that the page speaks of."""
-    queues, count = list(TROUBLES), range(60)
-    said = [f"Hello , {TROUBLES[queues[n % 3]]} , order {n}" for n in count]
-    tables = {
-        "tickets.csv": [("message", "queue"), *((said[n], queues[n % 3]) for n in count)],
-        "urgency.csv": [("message", "urgency"), *((said[n], n * 7 % 100 / 10) for n in count)],
-        "pairs.csv": [
-            ("question", "candidate", "same"),
-            *((said[n], f"Again : {said[(n + n // 20) % 60]}", "no" if n // 20 else "yes") for n in count),
-        ],
-    }
-    for name, rows in tables.items():
-        with (folder / name).open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(rows)
-    return list(tables)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_has_a_gap_left_to_fill(page: Path) -> None:
+    assert not re.findall(r"\b[A-Z]+_[A-Z_]*TABLE\b|\bTO" + r"DO\b|\| +\| +\| +\|", page.read_text(encoding="utf-8"))
 
 
-def test_the_page_on_own_data_does_what_it_says(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    files = write_own_files(tmp_path)
-    page = blocks(OWN)
-    own = next(block for block in page if block.language == "yaml")
-    assert own.body.count("\n") == 6  # "six lines"
-    guessed = yaml.safe_load(sketch_recipe([Path(name) for name in files]))
-    given = yaml.safe_load(own.body)
-    columns = [{key: task[key] for key in ("train", "text", "label")} for task in given["tasks"].values()]
-    assert [{key: task[key] for key in ("train", "text", "label")} for task in guessed["tasks"].values()] == columns
-    assert [task["kind"] for task in guessed["tasks"].values()] == ["classification", "regression", "classification"]
-
-    Path("recipe.yaml").write_text(own.body, encoding="utf-8")
-    sets = (f"encoder={tiny}", "training.steps=4", "machine.device=cpu")
-    pipeline.run(load_recipe(Path("recipe.yaml"), sets))
-    for place in re.findall(r"^\| `(runs/[^`]+)` \|", OWN.read_text(encoding="utf-8"), re.M):
-        assert list(tmp_path.glob(place.replace("…", "*"))), place
-    python = [block.body for block in page if block.language == "python"]
-    assert len(python) == 1 and len(python[0].split("\n")) <= 5  # three lines, and a blank one
-    *before, last = python[0].splitlines()
-    there: dict[str, Any] = {}
-    exec("\n".join(before), there)
-    assert eval(last, there) in TROUBLES
-    answers = there["model"].predict(["I was charged twice"], ["my account is locked"])
-    assert {"yes", "no"} == set(answers["duplicate"][0].probabilities)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_cell_of_a_table_is_longer_than_200_characters(page: Path) -> None:
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.lstrip().startswith("|")]
+    cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert [cell for cell in cells if len(cell) > 200] == []
 
 
-def test_the_pages_ranking_loads_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    page = blocks(OWN)
-    (table,) = [block for block in page if block.body.startswith("question,answer,right")]
-    recipe = next(block for block in page if block.line > table.line and block.language == "yaml")
-    for name in ("faq.csv", "faq_dev.csv"):
-        Path(name).write_text(table.body, encoding="utf-8")
-    loaded = load_tasks(make_recipe(yaml.safe_load(recipe.body)), tmp_path / "cache")["answer"]
-    assert (loaded.task.kind.name, loaded.task.labels) == ("ranking", ("no", "yes"))
-    assert count_queries(loaded.splits["train"]) == (2, 2)
+def test_the_readme_has_at_most_900_words() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
 
 
-# The page on the recipe ----------------------------------------------------------------------------------------------
+def test_the_architecture_has_at_most_80_lines_and_links_to_its_decisions() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 80 and "decisions/index.md" in page
+
+
+def test_every_decision_is_short_has_its_parts_and_stands_in_the_index() -> None:
+    index = (DOCS / "decisions" / "index.md").read_text(encoding="utf-8")
+    records = sorted((DOCS / "decisions").glob("0*.md"))
+    assert len(records) >= 40
+    assert re.findall(r"\((0\S+\.md)\)", index) == [record.name for record in records]
+    for record in records:
+        text = record.read_text(encoding="utf-8")
+        assert re.findall(r"^\*\*(\w+)\.\*\*", text, re.M) == ["Context", "Decision", "Consequence"], record
+        assert len(text.splitlines()) <= 25, record
+
+
+# What is generated ----------------------------------------------------------------------------------------------------
+
+
+def generate() -> Any:
+    """Return the program that writes the reference, as a module."""
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_and_the_table_of_results_are_what_the_program_and_the_raw_scores_say() -> None:
+    stale = [path for path, text in generate().pages().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run: python docs/generate.py"
+
+
+def test_the_reference_has_every_option_and_every_public_name() -> None:
+    import understill
+
+    page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    for name, verb in program().commands.items():
+        part = page.partition(f"\n## understill {name}\n")[2].partition("\n## ")[0]
+        assert verb.hidden or part, name
+        for option in verb.params:
+            assert (
+                verb.hidden
+                or option.name == "help"
+                or any(f"`{each}" in part for each in option.opts)
+                or (option.param_type_name == "argument" and f"`{option.name.upper()}" in part)
+            ), (name, option.name)
+    page = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## understill\.(\w+)$", page, re.M) == understill.__all__
+
+
+def test_intervals_are_those_of_student() -> None:
+    mean, half = generate().interval([1.0, 2.0, 3.0])
+    assert mean == 2.0 and half == pytest.approx(4.3026527 / 3**0.5)
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path / "site"), strict=True))
+    assert (tmp_path / "site" / "ko" / "index.html").exists()
+
+
+# The page on the recipe -----------------------------------------------------------------------------------------------
 
 
 def parts_of(annotation: Any) -> Iterator[Any]:
@@ -208,22 +245,20 @@ def keys_of(section: type[Section]) -> Iterator[str]:
 
 
 def test_the_recipe_page_names_every_key() -> None:
-    page = (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8")
+    page = (DOCS / "recipe.md").read_text(encoding="utf-8")
     keys = set(keys_of(Recipe))
     assert len(keys) > 50 and {"checkpoint", "predictions", "folds"} <= keys
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]*`", page))))
     assert keys - words == set()
 
 
-# The page on plug-ins ------------------------------------------------------------------------------------------------
+# The page on plug-ins -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["jensen_shannon", "margin", "cubic", "keywords", "attentive", "letters", "within_one"]
-)
-def test_the_plug_ins_of_the_page_are_those_that_the_tests_run(name: str) -> None:
-    source = (ROOT / "tests" / "plugins" / f"{name}.py").read_text(encoding="utf-8")
-    assert source in [block.body for block in blocks(ROOT / "docs" / "plugins.md") if block.language == "python"]
+def test_the_plug_ins_of_the_page_are_those_that_the_tests_run() -> None:
+    files = [path for path in sorted((ROOT / "tests" / "plugins").glob("*.py")) if path.stem != "__init__"]
+    shown = [block.body for block in blocks(PLUGINS, "python")]
+    assert sorted(shown) == sorted(path.read_text(encoding="utf-8") for path in files)
 
 
 def test_the_recipes_on_plug_ins_can_be_planned(make_tiny: Callable[..., Recipe]) -> None:
@@ -233,8 +268,7 @@ def test_the_recipes_on_plug_ins_can_be_planned(make_tiny: Callable[..., Recipe]
     NETWORKS.register("attentive")(attentive.Attentive)
     TAGGERS.register("letters")(letters.letters)
     METRICS.register("within_one")(within_one.within_one)
-    page = [block for block in blocks(ROOT / "docs" / "plugins.md") if block.language == "yaml"]
-    parts = [yaml.safe_load(block.body) for block in page]
+    parts = [yaml.safe_load(block.body) for block in blocks(PLUGINS, "yaml")]
     for part in parts:
         make_tiny(**part)  # every key is known
     students = [part for part in parts if {"encoder", "augment", "distil"} & part.get("student", {}).keys()]

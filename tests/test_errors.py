@@ -43,27 +43,27 @@ def test_a_single_problem_of_a_recipe_is_one_line(place: str, message: str) -> N
 
 
 def test_a_collector_lets_one_error_through_as_it_is() -> None:
-    found = Collector()
+    result = Collector()
     only = DataError("2 rows cannot be used", [Problem("a.csv:1", "no text"), Problem("a.csv:2", "no text")])
-    with found:
+    with result:
         raise only
-    with found:
+    with result:
         pass
     with pytest.raises(DataError) as error:
-        found.raise_if_any()
+        result.raise_if_any()
     assert error.value is only
 
 
 def test_a_collector_puts_several_errors_together() -> None:
-    found = Collector()
-    with found:
+    result = Collector()
+    with result:
         raise UserError("no such device")
-    with found:
+    with result:
         raise DataError("title", [Problem("a", "is a folder"), Problem("b", "no such file")])
-    with found:
+    with result:
         raise UserError("minilm is not installed; install it with\n  pip install minilm")
     with pytest.raises(UserError) as error:
-        found.raise_if_any()
+        result.raise_if_any()
     assert str(error.value).splitlines() == [
         "4 problems",
         "  no such device",
@@ -75,10 +75,10 @@ def test_a_collector_puts_several_errors_together() -> None:
 
 
 def test_a_collector_does_not_swallow_bugs_and_raises_nothing_where_nothing_is_wrong() -> None:
-    found = Collector()
-    with pytest.raises(ZeroDivisionError), found:
+    result = Collector()
+    with pytest.raises(ZeroDivisionError), result:
         _ = 1 // 0
-    found.raise_if_any()
+    result.raise_if_any()
 
 
 def test_the_nearest_name_is_suggested_or_all_are_listed() -> None:

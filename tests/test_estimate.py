@@ -13,6 +13,7 @@ from understill import pipeline
 from understill.estimate import Speed, estimate
 from understill.events import Checking
 from understill.models.encoder import load_encoder, load_tokenizer
+from understill.pipeline.plan.parts import max_length
 from understill.recipe import Recipe
 from understill.train.loop import total_steps
 
@@ -46,7 +47,7 @@ def test_the_steps_are_those_the_loop_takes(
     (model,) = plan.models
     found = estimate(study, timed=timed)["multi"]
     tokenizer = load_tokenizer(model.start.name, model.start.place)
-    lengths = {task.name: pipeline.max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
+    lengths = {task.name: max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
     tokens = pipeline.Tokeniser(tokenizer, lengths, tmp_path, lambda event: None)
     batches = pipeline.make_batches(plan, model, tokens, {})
     assert found.steps == total_steps(plan.recipe.training, batches.steps_per_epoch)
@@ -58,7 +59,7 @@ def test_each_model_has_its_own_estimate_and_a_finished_one_none(make_tiny: Call
     recipe = make_tiny(models="each", tasks=["mood", "similar"])
     study = pipeline.make_study(recipe)
     assert list(estimate(study)) == ["mood", "similar"]
-    pipeline.teach(study.plan, study.plan.models[:1])
+    pipeline.train_models(study.plan, study.plan.models[:1])
     assert list(estimate(pipeline.make_study(recipe))) == ["similar"]
 
 

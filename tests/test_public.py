@@ -28,10 +28,10 @@ def loaded_after(code: str) -> set[str]:
 
 def test_these_are_the_public_names_and_each_is_where_it_is_made() -> None:
     homes = {
-        "Predictor": "understill.evaluate.predictor",
+        "Predictor": "understill.inference.predictor",
         "Recipe": "understill.recipe",
         "UserError": "understill.errors",
-        "load": "understill.loading",
+        "load": "understill.inference.loading",
         "load_recipe": "understill.recipe",
         "run": "understill.pipeline",
     }

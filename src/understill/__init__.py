@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from understill.errors import UserError
-    from understill.evaluate.predictor import Predictor
-    from understill.loading import load
-    from understill.pipeline import run
+    from understill.inference.loading import load
+    from understill.inference.predictor import Predictor
+    from understill.pipeline.engine import run
     from understill.plugins import ANNEALING, LOSSES, NETWORKS, TAGGERS, TEACHERS
     from understill.recipe import Recipe, load_recipe
     from understill.tasks import KINDS
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Predictor": "understill.evaluate.predictor",
+    "Predictor": "understill.inference.predictor",
     "Recipe": "understill.recipe",
     "UserError": "understill.errors",
-    "load": "understill.loading",
+    "load": "understill.inference.loading",
     "load_recipe": "understill.recipe",
-    "run": "understill.pipeline",
+    "run": "understill.pipeline.engine",
 }
 #: Decorators with which Python code adds what a recipe may then name: the module, and what there registers.
 _DECORATORS = {

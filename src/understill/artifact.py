@@ -1,7 +1,8 @@
-"""Artifact: what is made is a folder named by all that went in, whole or not there, with a checksum of every file."""
+"""Artifacts: folders named by the fingerprint of all that went in, whole or absent, with a checksum of every file."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import time
@@ -13,7 +14,17 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from understill.disk import CHECKSUMS, discard, fault_of, fingerprint, hidden_folder, publish, read_record, seal, sweep
+from understill.atomic import (
+    CHECKSUMS,
+    discard,
+    fault_of,
+    fingerprint,
+    hidden_folder,
+    publish,
+    read_record,
+    seal,
+    sweep,
+)
 from understill.errors import UserError
 from understill.events import Waiting, Watch
 
@@ -44,11 +55,11 @@ class Artifact:
         return (self.folder / CHECKSUMS).exists()
 
     def sound(self) -> bool:
-        """Tell whether it is there and every file holds what was written; each is read once in a process."""
+        """Tell whether it is there and every file matches its checksum; each is read once in a process."""
         return self.done and not self._fault()
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Return what a JSON file of it says; None where it is no part of it, or the whole is not sound."""
+        """Return the content of one of its JSON files; None where it has no such file, or is not sound."""
         if not self.sound() or name not in read_record(self.folder / CHECKSUMS)["files"]:
             return None
         values: dict[str, Any] = json.loads((self.folder / name).read_bytes())
@@ -58,7 +69,7 @@ class Artifact:
         return fault_of(self.folder, {"fingerprint": self.fingerprint})
 
     def clear(self) -> None:
-        """Remove what was made and does not hold what was written, and say so; what is sound or unfinished stays."""
+        """Remove what was made and does not match its checksums, and say so; what is sound or unfinished stays."""
         if self.done and (fault := self._fault()):
             self._discard(fault)
 
@@ -90,38 +101,35 @@ class Artifact:
 
     @contextmanager
     def exclusive(self, what: str, watch: Watch) -> Iterator[None]:
-        """Let one process at a time make it; the others say that they wait, and then find it made."""
-        lock = _result(self.patiently(what, watch), pause=0.05)
+        """Let one process at a time make it; the others wait, and then find it made."""
+        lock = self._lock()
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            watch(Waiting(what))
+            lock.acquire()
         try:
             yield
         finally:
             lock.release()
 
-    def patiently(self, what: str, watch: Watch) -> Generator[None, None, FileLock]:
+    def acquire(self, what: str, watch: Watch) -> Generator[None, None, FileLock]:
         """Take its lock, giving way while another process has it.
 
         Whoever holds locks of several must not wait for one: the other process may be waiting for one of theirs.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
-        lock, told = FileLock(f"{self.folder}.lock"), False
-        while True:
+        lock = self._lock()
+        for attempt in itertools.count():
             try:
                 lock.acquire(timeout=0)
-                return lock
+                break
             except Timeout:
-                if not told:
+                if attempt == 0:
                     watch(Waiting(what))
-                told = True
             time.sleep(1e-3)
             yield
+        return lock
 
-
-def _result(steps: Generator[None, None, FileLock], pause: float) -> FileLock:
-    """Run a generator to its end and return what it comes to."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            lock: FileLock = end.value
-            return lock
-        time.sleep(pause)
+    def _lock(self) -> FileLock:
+        self.root.mkdir(parents=True, exist_ok=True)
+        return FileLock(f"{self.folder}.lock")

@@ -1,4 +1,4 @@
-"""What can go wrong by the user's hand, in words the user can act on."""
+"""Errors that the user can fix, with messages that say how."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 
 
 class UserError(Exception):
-    """A mistake the user can mend; the message says how, and the program exits with 2."""
+    """A mistake the user can fix; the message says how, and the program exits with 2."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class DataError(Problems):
 
 
 class TrainingError(UserError):
-    """Training cannot go on, for instance because the loss is no longer a number."""
+    """Training cannot continue, for instance because the loss is NaN."""
 
 
 class Collector:
-    """Lets several checks run to their end, and raises what they found together."""
+    """Lets several checks run to their end, and raises all their errors together."""
 
     def __init__(self) -> None:
         self.errors: list[UserError] = []
@@ -91,9 +91,9 @@ class Collector:
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
-            found = [part for error in self.errors for part in getattr(error, "problems", (error,))]
-            lines = [f"  {line}" for part in found for line in str(part).splitlines()]
-            raise UserError("\n".join([f"{len(found)} problems", *lines]))
+            problems = [part for error in self.errors for part in getattr(error, "problems", (error,))]
+            lines = [f"  {line}" for part in problems for line in str(part).splitlines()]
+            raise UserError("\n".join([f"{len(problems)} problems", *lines]))
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:

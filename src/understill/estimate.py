@@ -19,14 +19,13 @@ from understill.data.groups import grouping, teaching
 from understill.data.sampling import apportion, shares
 from understill.data.tokens import Tokens, encode
 from understill.events import Checking, Watch, silent
-from understill.losses.choose import make_objective
+from understill.losses.fused import make_objective
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.multitask import new_model
 from understill.models.words import WordsConfig
-from understill.pipeline import ModelPlan, Plan, Start, Study, make_words, max_length, parts_of
-from understill.pipeline.plan import Words
-from understill.pipeline.tuning import foreseen
-from understill.pipeline.wording import SIZE
+from understill.pipeline.hyperparameter_search import foreseen
+from understill.pipeline.plan.parts import ModelPlan, Plan, Start, Study, Words, max_length, parts_of
+from understill.pipeline.vocabularies import SIZE, make_words
 from understill.recipe.schema import Machine
 from understill.train.device import pick_device, pick_precision, set_threads
 from understill.train.loop import total_steps
@@ -43,7 +42,7 @@ _NEW = 4
 
 @dataclass(frozen=True)
 class Estimate:
-    """What training one model comes to."""
+    """The cost of training one model."""
 
     steps: int
     tokens: float  # mean padded length of a row
@@ -69,7 +68,7 @@ class Work(NamedTuple):
 
 
 def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dict[str, Estimate]:
-    """Say how long each model that is not trained yet takes, by its size or by real steps; nothing is kept of these."""
+    """Estimate the time of each model that is not trained yet, by its size or by real steps, which leave no trace."""
     missing = [wanted for wanted in study.models if not wanted.model.done]
     seconds: dict[Any, Estimate] = {}
     times = {}
@@ -89,8 +88,8 @@ def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dic
 
 
 def _rough(plan: Plan, model: ModelPlan) -> Estimate:
-    """Reckon with steps, tokens and parameters; no weights are loaded."""
-    begin, machine, training = _begin(model), plan.recipe.machine, model.settings.training
+    """Compute it from steps, tokens and parameters; no weights are loaded."""
+    begin, machine, training = model.start.root, plan.recipe.machine, model.settings.training
     lengths = [_lengths(plan, model, begin, task.name) for task in model.tasks]
     work = _work(plan, model, lengths)
     rows = training.batch * float(np.average(work.many, weights=work.draws))
@@ -113,7 +112,7 @@ def _speed(machine: Machine, precision: str) -> Speed:
     states = torch.randn(rows, length, width, device=device)
 
     def step() -> None:
-        with torch.autocast(device, _kind(precision), enabled=precision != "fp32"):
+        with _autocast(device, precision):
             network(states).mean().backward()
 
     whole, update = _quickest(step, device, CALIBRATION), _quickest(optimizer.step, device, CALIBRATION / 4)
@@ -121,24 +120,20 @@ def _speed(machine: Machine, precision: str) -> Speed:
 
 
 def _quickest(step: Callable[[], Any], device: str, seconds: float) -> float:
-    """Return what a step takes, the quickest of as many as there is time for."""
+    """Return what a step takes until the device is done, the quickest of as many as there is time for."""
     times: list[float] = []
     while len(times) < TRIALS or sum(times) < seconds:
-        times.append(_seconds(step, device))
+        began = time.perf_counter()
+        step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
     return min(times)
 
 
-def _seconds(step: Callable[[], Any], device: str) -> float:
-    """Return how long a step takes until the device is done."""
-    began = time.perf_counter()
-    step()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
-
-
-def _kind(precision: str) -> torch.dtype:
-    return torch.bfloat16 if precision == "bf16" else torch.float16
+def _autocast(device: str, precision: str) -> torch.autocast:
+    kind = torch.bfloat16 if precision == "bf16" else torch.float16
+    return torch.autocast(device, kind, enabled=precision != "fp32")
 
 
 def _parameters(plan: Plan, model: ModelPlan, begin: Start) -> tuple[int, int]:
@@ -160,10 +155,13 @@ def _words(plan: Plan, words: Words) -> PreTrainedConfig:
     """Describe a network over words whose vocabulary is not counted yet."""
     spec = words.spec
     train = sum(plan.loaded[task].splits["train"].rows for task in words.tasks)
-    size, hidden, channels = spec.size or SIZE, spec.hidden, spec.channels
-    most = min(spec.vocabulary, train * _NEW)
     return WordsConfig(
-        words.network, vocab_size=most, size=size, hidden=hidden, channels=channels, options=dict(spec.options)
+        words.network,
+        vocab_size=min(spec.vocabulary, train * _NEW),
+        size=spec.size or SIZE,
+        hidden=spec.hidden,
+        channels=spec.channels,
+        options=dict(spec.options),
     )
 
 
@@ -217,7 +215,7 @@ def _work(plan: Plan, model: ModelPlan, lengths: list[NDArray[Any]]) -> Work:
 
 def _timed(plan: Plan, model: ModelPlan) -> Estimate:
     """Take a few real steps."""
-    training, begin = model.settings.training, _begin(model)
+    training, begin = model.settings.training, model.start.root
     if begin.words:
         make_words(plan, begin.words)
     tokenizer = load_tokenizer(begin.name, begin.place)
@@ -242,20 +240,10 @@ def _rows_of_a_unit(plan: Plan, name: str) -> int:
     return round(float(np.minimum(sizes, plan.recipe.tasks[name].candidates or sizes.max()).mean()))
 
 
-def _begin(model: ModelPlan) -> Start:
-    """Return where the encoder comes from that a model goes back to."""
-    while model.start.model:
-        model = model.start.model
-    return model.start
-
-
 def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows) -> float:
     """Return how long a step over these rows takes."""
-    recipe = plan.recipe
-    device = pick_device(recipe.machine)
-    set_threads(recipe.machine)
-    settings = model.settings
-    begin = _begin(model)
+    device, settings, begin = pick_device(plan.recipe.machine), model.settings, model.start.root
+    set_threads(plan.recipe.machine)
     spec = settings.encoder.model_copy(update={"name": begin.name})
     network = new_model(spec, settings.heads, model.tasks, model.seed, begin.place).to(device).train()
     objective = make_objective(model.tasks, settings.heads.regression).to(device)
@@ -263,10 +251,10 @@ def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows
     batch = assemble(streams, rows, np.ones(len(tokens)), 0).to(device)
     # Some sampled rows may be longer than the mean; cut, they take the time of the mean.
     batch = type(batch)(**{**vars(batch), "lengths": batch.lengths.clamp(max=rows.length)})
-    half = pick_precision(settings.training.precision, device)
+    precision = pick_precision(settings.training.precision, device)
 
     def step() -> None:
-        with torch.autocast(device, _kind(half), enabled=half != "fp32"):
+        with _autocast(device, precision):
             logits = network(batch)
         objective(logits, batch, len(batch)).total.backward()
         network.zero_grad()

@@ -10,7 +10,12 @@ Scores = dict[str, dict[str, float]]  # by "task/split", then by metric
 
 
 @dataclass(frozen=True)
-class Reading:
+class Event:
+    """Something that happened; whoever watches may pass over what it does not know."""
+
+
+@dataclass(frozen=True)
+class Reading(Event):
     """Rows of a task are being read."""
 
     what: str
@@ -18,7 +23,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Checking:
+class Checking(Event):
     """Models or teachers of a plan are being looked at, one after the other."""
 
     what: str  # "timing student"
@@ -27,7 +32,7 @@ class Checking:
 
 
 @dataclass(frozen=True)
-class Augmenting:
+class Augmenting(Event):
     """Rows are being made of a task's training rows."""
 
     task: str
@@ -37,7 +42,7 @@ class Augmenting:
 
 
 @dataclass(frozen=True)
-class Tokenising:
+class Tokenising(Event):
     """Rows are being turned into tokens."""
 
     what: str
@@ -46,7 +51,7 @@ class Tokenising:
 
 
 @dataclass(frozen=True)
-class Teaching:
+class TrainingState(Event):
     """A model's training begins, goes on from a checkpoint, or is not needed."""
 
     model: str
@@ -54,7 +59,7 @@ class Teaching:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Event):
     """What was left to be chosen for a model is chosen."""
 
     model: str
@@ -62,21 +67,21 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Turn(Event):
     """What follows is about this model, while several are trained at once."""
 
     model: str
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Waiting(Event):
     """Another process is making what is wanted."""
 
     what: str
 
 
 @dataclass(frozen=True)
-class Examined:
+class Examined(Event):
     """A teacher has answered its task's dev set."""
 
     teacher: str
@@ -86,7 +91,7 @@ class Examined:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Chosen(Event):
     """The best candidates go on to teach."""
 
     teachers: tuple[str, ...]
@@ -94,7 +99,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Labelling:
+class Labelling(Event):
     """A teacher answers the rows of a split."""
 
     teacher: str
@@ -104,7 +109,7 @@ class Labelling:
 
 
 @dataclass(frozen=True)
-class Asking:
+class Asking(Event):
     """A model, or an export of it, answers the rows of a dev set."""
 
     who: str
@@ -114,7 +119,7 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class Scored:
+class Scored(Event):
     """A finished model has its scores."""
 
     model: str
@@ -122,7 +127,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Event):
     """How training is going."""
 
     step: int
@@ -139,7 +144,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Resumed:
+class Resumed(Event):
     """Training goes on from a checkpoint."""
 
     step: int
@@ -147,7 +152,7 @@ class Resumed:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluated(Event):
     """A look at the dev sets during training."""
 
     step: int
@@ -157,7 +162,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Fitted(Event):
     """Training is over, and the model holds the weights to keep."""
 
     step: int
@@ -173,7 +178,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Measuring:
+class Measuring(Event):
     """A model has its turn, so far the last of so many."""
 
     who: str
@@ -183,35 +188,26 @@ class Measuring:
 
 
 @dataclass(frozen=True)
-class Expected:
+class Expected(Event):
     """About how many seconds all turns will take."""
 
     seconds: float
 
 
-Event: TypeAlias = (
-    Reading
-    | Checking
-    | Augmenting
-    | Tokenising
-    | Teaching
-    | Tuned
-    | Turn
-    | Waiting
-    | Examined
-    | Chosen
-    | Labelling
-    | Asking
-    | Scored
-    | Report
-    | Resumed
-    | Evaluated
-    | Fitted
-    | Measuring
-    | Expected
-)
 Watch: TypeAlias = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:
     """Watch nothing."""
+
+
+def counting(watch: Watch, event: Callable[[int], Event]) -> Callable[[int], None]:
+    """Return what adds up the rows that were done since it was last called, and reports their sum as an event."""
+    done = 0
+
+    def progress(rows: int) -> None:
+        nonlocal done
+        done += rows
+        watch(event(done))
+
+    return progress

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them, the same on every page and in the terminal."""
+"""Numbers as text: one way to write each quantity in the terminal and in reports, and by numbers.js on the page."""
 
 from __future__ import annotations
 
@@ -8,79 +8,98 @@ from typing import TYPE_CHECKING
 from understill.tasks.metric import is_error
 
 if TYPE_CHECKING:
-    from understill.evaluate.significance import Interval
+    from understill.evaluate.significance import Interval, Summary
+
+#: What stands where there is no number.
+NONE = "–"
 
 
-def plain_name(place: str) -> str:
-    """Name a dev set as briefly as it can be."""
-    return place.removesuffix("/dev").replace("/dev_", " ")
+def fixed(value: float, digits: int, sign: str = "") -> str:
+    """Write a number with so many decimals; what rounds to 0 has no minus."""
+    return f"{round(value, digits) + 0.0:{sign}.{digits}f}".replace("-", "−")
 
 
-def figure(metric: str, value: float) -> str:
+def plain_name(place: str, split: str = "dev") -> str:
+    """Write "task/split" briefly: the task alone for its dev set."""
+    return place.removesuffix(f"/{split}").replace(f"/{split}_", " ")
+
+
+# Scores ---------------------------------------------------------------------------------------------------------------
+
+
+def score(metric: str, value: float | None, sign: str = "") -> str:
     """Write a score, ×100 unless it is an error."""
-    return (f"{value:.3f}" if is_error(metric) else f"{100 * value:.1f}").replace("-", "−")
+    if value is None:
+        return NONE
+    return fixed(value, 3, sign) if is_error(metric) else fixed(100 * value, 1, sign)
 
 
-def change(metric: str, value: float) -> str:
+def delta(metric: str, value: float) -> str:
     """Write a difference of scores with its sign."""
-    scaled, digits = (value, 3) if is_error(metric) else (100 * value, 1)
-    return f"{round(scaled, digits) + 0.0:+.{digits}f}".replace("-", "−")  # added, so that nothing is not below nothing
+    return score(metric, value, "+")
 
 
-def between(metric: str, interval: Interval | None) -> str:
-    """Write an interval of scores."""
-    return f"{figure(metric, interval.low)} to {figure(metric, interval.high)}" if interval else "–"
+def interval(metric: str, ends: Interval | None, sign: str = "") -> str:
+    """Write an interval of scores, or with the sign "+" of differences."""
+    return f"{score(metric, ends.low, sign)} to {score(metric, ends.high, sign)}" if ends else NONE
 
 
-def change_between(metric: str, interval: Interval | None) -> str:
-    """Write an interval of differences."""
-    return f"{change(metric, interval.low)} to {change(metric, interval.high)}" if interval else "–"
+def mean_spread(metric: str, summary: Summary | None) -> str:
+    """Write a mean with its standard deviation over seeds; of one seed, its score."""
+    if summary is None:
+        return NONE
+    mean = score(metric, summary.mean)
+    return f"{mean} ± {score(metric, summary.spread)}" if len(summary.values) > 1 else mean
 
 
-def chance(p: float | None) -> str:
+def p_value(p: float | None) -> str:
     """Write a p-value."""
-    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return NONE if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def size(effect: float | None) -> str:
+def effect_size(effect: float | None) -> str:
     """Write an effect size."""
-    return "–" if effect is None else f"{effect:+.2f}".replace("-", "−")
+    return NONE if effect is None else fixed(effect, 2, "+")
 
 
-def share(value: float | None) -> str:
+# Quantities -----------------------------------------------------------------------------------------------------------
+
+
+def percent(share: float | None) -> str:
     """Write a share in percent."""
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return NONE if share is None else f"{fixed(100 * share, 1)} %"
 
 
-def milliseconds(seconds: float) -> str:
-    """Write a short time."""
-    return f"{1000 * seconds:.3g} ms"
-
-
-def large(count: float) -> str:
-    """Write a large number with its unit of a thousand, a million or more."""
+def magnitude(count: float) -> str:
+    """Write a large number with k, M, G or T."""
     for power, unit in ((12, " T"), (9, " G"), (6, " M"), (3, " k")):
         if count >= 10**power:
             return f"{count / 10**power:.3g}{unit}"
     return f"{count:.3g}"
 
 
-def times(factor: float) -> str:
+def ratio(factor: float) -> str:
     """Write how many times as much something is."""
     digits = max(0, 1 - math.floor(math.log10(factor))) if factor > 0 else 0
     return f"{factor:.{min(digits, 2)}f}×"
 
 
 def duration(seconds: float) -> str:
-    """Write a time, however long."""
-    seconds = max(0, round(seconds))
-    if seconds < 90:
-        return f"{seconds} s"
-    if seconds < 5400:
-        return f"{seconds // 60} min {seconds % 60:02d} s"
-    return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+    """Write a time in the unit that people would use, from milliseconds to hours."""
+    if seconds <= 0:
+        return "0 s"
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.3g} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 90:
+        return f"{whole} s"
+    if whole < 5400:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
 
 
-def megabytes(count: int) -> str:
-    """Write the size of files."""
+def file_size(count: float) -> str:
+    """Write a number of bytes."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

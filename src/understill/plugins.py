@@ -1,4 +1,4 @@
-"""Plug-ins: registries of what a recipe may name, filled here, by other installed packages or from Python."""
+"""Plug-ins: registries of what a recipe may name, filled by understill, installed packages or Python code."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Named things of one sort: our own, those of entry points, and those that Python code registers.
+    """Named objects of one kind: built in, from entry points of installed packages, or registered by Python code.
 
-    Entry points are imported when they are first asked for, so that a broken plug-in that no recipe names harms nobody.
+    Entry points are imported on first use, so that a broken plug-in matters only to recipes that name it.
     """
 
     def __init__(self, what: str, group: str, own: tuple[str, ...] = ()) -> None:
@@ -124,5 +124,5 @@ ANNEALING: Registry[Callable[[Any], Any]] = Registry(
 TEACHERS: Registry[Any] = Registry("type of teacher", "understill.teachers", ("trained", "checkpoint", "predictions"))
 #: Networks over words, which `encoder.name` may name: classes, as in understill.models.textnet.
 NETWORKS: Registry[Any] = Registry("network", "understill.networks", ("bilstm", "static"))
-#: Taggers, which `student.augment.tagger` may name: functions, as in understill.data.tagging.
+#: Taggers, which `student.augment.tagger` may name: functions, as in understill.data.taggers.
 TAGGERS: Registry[Any] = Registry("tagger", "understill.taggers", ("spacy", "textblob"))

@@ -16,8 +16,9 @@ from helpers import MOOD, TOPIC
 from plugins.letters import letters
 from understill.data import augment
 from understill.data.augment import AugmentRules, augmented, unigrams, write_augmented
+from understill.data.check import row_id
 from understill.data.encode import MASK
-from understill.data.taskdata import TaskData, Writer, row_id
+from understill.data.taskdata import TaskData, Writer
 from understill.tasks import Task
 
 pytestmark = pytest.mark.usefixtures("letters")
@@ -43,8 +44,8 @@ def counts_of(texts: list[str]) -> Counter[tuple[str, str]]:
 def made_of(texts: list[Any], rules: AugmentRules, task: Task = MOOD, known: Any = None) -> list[dict[str, Any]]:
     """What is made of rows, without the rows themselves."""
     names = [f"text{at + 1}" for at in range(len(task.text))]
-    found: list[dict[str, Any]] = augmented(batch(texts, task, bool(known)), names, task.name, rules, known).to_pylist()
-    return [row for row in found if row["id"] != row["source"]]
+    rows: list[dict[str, Any]] = augmented(batch(texts, task, bool(known)), names, task.name, rules, known).to_pylist()
+    return [row for row in rows if row["id"] != row["source"]]
 
 
 def likely(count: int, chance: float, draws: int) -> bool:
@@ -106,12 +107,12 @@ def test_every_window_is_as_likely_and_the_last_one_too() -> None:
     for row in rows:
         words = row["text1"].split()
         firsts[len(words)][words[0][0]] += 1
-    for size, found in firsts.items():
-        total = sum(found.values())
+    for size, result in firsts.items():
+        total = sum(result.values())
         assert likely(total, 0.2, 20000)
         windows = "abcdefg"[: 7 - size + 1]
-        assert set(found) == set(windows)
-        assert all(likely(found[first], 1 / len(windows), total) for first in windows)
+        assert set(result) == set(windows)
+        assert all(likely(result[first], 1 / len(windows), total) for first in windows)
 
 
 def test_a_text_shorter_than_the_n_gram_stays_whole() -> None:
@@ -176,10 +177,10 @@ def test_what_is_made_of_a_row_does_not_depend_on_the_others(
     assert known.words.equals(again.words) and (known.ends == again.ends).all()
 
     def by_source(order: list[str], stats: Any) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+        result: dict[str, set[str]] = {}
         for row in made_of(order, rules, known=stats):
-            found.setdefault(row["source"], set()).add(row["text1"])
-        return found
+            result.setdefault(row["source"], set()).add(row["text1"])
+        return result
 
     assert by_source(texts, known) == by_source(turned, again)
     alone = made_of(texts[:1], rules, known=known)

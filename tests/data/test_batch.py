@@ -14,6 +14,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from helpers import padding_of
 from understill.data.batch import (
     PADDED,
     Batch,
@@ -295,7 +296,7 @@ def test_the_padding_share_is_that_of_the_batches() -> None:
     cells = sum(source[step].ids.numel() for step in steps)
     tokens = sum(int(source[step].lengths.sum()) for step in steps)
     assert source.padding_share(steps.start, steps.stop) == pytest.approx(1 - tokens / cells)
-    assert source[5].padding == pytest.approx(source.padding_share(5, 6))
+    assert padding_of(source[5]) == pytest.approx(source.padding_share(5, 6))
     assert source.padding_share(4, 4) == 0
 
 
@@ -337,7 +338,7 @@ def test_some_rows_come_as_they_are_in_all_of_them_and_their_lengths_are_their_o
         batch = source[step]
         assert set(batch.row.tolist()) <= set(chosen.tolist())
         assert batch.lengths.tolist() == tokens.lengths[batch.row.numpy()].tolist()
-        assert source.padding_share(step, step + 1) == pytest.approx(batch.padding)
+        assert source.padding_share(step, step + 1) == pytest.approx(padding_of(batch))
         for place, row in enumerate(batch.row.tolist()):
             ids = tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]].tolist()
             assert batch.ids[place, : len(ids)].tolist() == ids
@@ -418,7 +419,7 @@ def test_unlabelled_rows_are_seen_equally_often_and_carry_the_number_and_weight_
         assert mode == "mixed" or len(set(rows.stream.tolist())) == 1
 
 
-def said(rows: int, outputs: int, seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def teacher_logits(rows: int, outputs: int, seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return what a teacher might say: some rows it has not seen."""
     values = np.random.default_rng(seed).normal(size=(rows, outputs)).astype(np.float32)
     values[::7] = np.nan
@@ -429,10 +430,10 @@ def said(rows: int, outputs: int, seed: int) -> np.ndarray[Any, np.dtype[np.floa
 def test_what_a_teacher_says_of_a_row_arrives_with_that_row(mode: Literal["mixed", "one_task"]) -> None:
     chosen, margin = np.arange(3, 40, 2), np.linspace(0, 1, 25, dtype=np.float32)
     parts = [
-        Stream(0, [make(40, 0), make(40, 1)], rows=chosen, columns={"logits": said(40, 2, 0)}),
-        Stream(1, [make(30, 2)], columns={"logits": said(30, 3, 1).astype(np.float16)}),
+        Stream(0, [make(40, 0), make(40, 1)], rows=chosen, columns={"logits": teacher_logits(40, 2, 0)}),
+        Stream(1, [make(30, 2)], columns={"logits": teacher_logits(30, 3, 1).astype(np.float16)}),
         Stream(2, [make(20, 3)]),
-        Stream(0, [make(25, 4)], columns={"logits": said(25, 2, 2), "margin": margin}, share=0.5),
+        Stream(0, [make(25, 4)], columns={"logits": teacher_logits(25, 2, 2), "margin": margin}, share=0.5),
     ]
     source = Batches(parts, batch=8, seed=0, mode=mode)
     for step in range(2 * source.steps_per_epoch):
@@ -453,7 +454,7 @@ def test_a_teacher_adds_its_column_and_changes_nothing_else() -> None:
     tokens = [make(40, 0), make(30, 1)]
     without = Batches(streams([[each] for each in tokens]), batch=4, seed=0)
     taught = Batches(
-        [Stream(task, [each], columns={"logits": said(len(each), 2, 0)}) for task, each in enumerate(tokens)],
+        [Stream(task, [each], columns={"logits": teacher_logits(len(each), 2, 0)}) for task, each in enumerate(tokens)],
         batch=4,
         seed=0,
     )

@@ -239,7 +239,7 @@ def test_rows_that_carry_a_number_are_known_to_be_in_order_or_not(
     else:
         lines = [list(columns), *([str(value) for value in row] for row in zip(*columns.values(), strict=True))]
         path.write_text("".join("\t".join(line) + "\n" for line in lines))
-    assert glue_files.in_order(glue_files.find_files(tmp_path, "rte")["test"]) == ordered
+    assert glue_files.numbered_in_order(glue_files.find_files(tmp_path, "rte")["test"]) == ordered
 
 
 def test_an_index_goes_on_from_shard_to_shard(tmp_path: Path) -> None:
@@ -248,8 +248,8 @@ def test_an_index_goes_on_from_shard_to_shard(tmp_path: Path) -> None:
         columns = {"idx": rows, "sentence1": ["a"] * len(rows), "sentence2": ["b"] * len(rows)}
         pq.write_table(pa.table(columns), tmp_path / "RTE" / f"test-0000{number}-of-00002.parquet")
     files = glue_files.find_files(tmp_path, "rte")["test"]
-    assert glue_files.in_order(files)
-    assert not glue_files.in_order(files[::-1])
+    assert glue_files.numbered_in_order(files)
+    assert not glue_files.numbered_in_order(files[::-1])
 
 
 # Pairs as queries with candidates
@@ -377,7 +377,7 @@ PARTIAL = {("mnli", "train"): 93_735, ("qqp", "train"): 64_635, ("qnli", "train"
 def test_the_real_data_has_the_official_counts() -> None:
     counts = glue_files.verify_counts(SHARED)
     for count in counts:
-        assert count.found == PARTIAL.get((count.task, count.split), count.official), count
+        assert count.rows == PARTIAL.get((count.task, count.split), count.official), count
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no GLUE data in ../shared/glue")

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understill.data import taskdata
+from understill.data.check import row_id
 from understill.data.encode import all_gold
 from understill.data.groups import contested, count_queries, groups_of
 from understill.data.load import LoadedTask, load_tasks
-from understill.data.taskdata import Sample, TaskData, Writer, row_id
+from understill.data.taskdata import Sample, TaskData, Writer
 from understill.errors import UserError
 from understill.recipe import make_recipe
 from understill.tasks import Task

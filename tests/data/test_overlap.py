@@ -37,7 +37,7 @@ def test_rows_of_a_test_file_that_are_in_train_are_counted_and_warned_about(
     with caplog.at_level(logging.WARNING):
         loaded = load(tmp_path, queue=files)["queue"]
     assert loaded.overlap == {"dev": 0, "test": 3}
-    assert "queue/test: 3 of 10 rows are also in train, which flatters its scores" in caplog.text
+    assert "queue/test: 3 of 10 rows are also in train, which inflates its scores" in caplog.text
 
 
 SPLITS = {"train": range(30), "dev": range(30, 40), "test": range(27, 37)}
@@ -60,8 +60,8 @@ def test_rows_that_another_task_has_in_train_are_counted_once_for_each_pair_of_s
     assert loaded["queue"].across == {("test", "mood"): 2}
     messages = [record.getMessage() for record in caplog.records]
     assert sorted(message for message in messages if "train of" in message) == [
-        "mood/dev: 5 of 20 rows are also in train of queue, which may flatter its scores",
-        "queue/test: 2 of 3 rows are also in train of mood, which may flatter its scores",
+        "mood/dev: 5 of 20 rows are also in train of queue, which may inflate its scores",
+        "queue/test: 2 of 3 rows are also in train of mood, which may inflate its scores",
     ]
 
 

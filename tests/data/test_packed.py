@@ -19,7 +19,7 @@ from understill.recipe.schema import Sampling
 CPU = torch.device("cpu")
 
 
-def said(rows: int, width: int) -> np.ndarray:
+def soft(rows: int, width: int) -> np.ndarray:
     """Return what a teacher of so many outputs might say; of every third row it says nothing."""
     values = np.random.default_rng(rows).normal(size=(rows, width)).astype(np.float32)
     values[::3] = np.nan
@@ -36,9 +36,12 @@ def mixtures(draw: st.DrawFn) -> list[Stream]:
         held = draw(st.none() | st.integers(2, 5))
         kept = None if held is None else np.flatnonzero(np.arange(rows) % held)
         width = draw(st.integers(0, 3))
-        columns = {"logits": said(rows, width)} if width else {}
+        columns = {"logits": soft(rows, width)} if width else {}
         if draw(st.booleans()):
-            columns |= {"margin": said(rows, 1)[:, 0], "relations": said(rows, 6).reshape(rows, 2, 3)}
+            columns |= {
+                "margin": soft(rows, 1)[:, 0],
+                "relations": soft(rows, 6).reshape(rows, 2, 3),
+            }
         streams.append(Stream(number, sources, rows=kept, columns=columns))
     return streams
 
@@ -53,16 +56,16 @@ def assert_packs(tables: Resident | Streamed, source: Batches, steps: range, spa
         tokens = int(source.plan(step // source.steps_per_epoch).tokens[step % source.steps_per_epoch])
         assert len(expected.ids) == tokens
         rows = torch.from_numpy(stretch.rows[step - stretch.first].astype(np.int64))
-        found = tables.pack(rows, tokens + spare, expected.longest)
-        assert len(found) == len(expected) == source.batch
+        packed = tables.pack(rows, tokens + spare, expected.longest)
+        assert len(packed) == len(expected) == source.batch
         behind = {"ids": source.pad, "position": 0, "types": 0, "home": source.batch}
         for name, filler in behind.items():
-            values = getattr(found, name)
+            values = getattr(packed, name)
             torch.testing.assert_close(values[:tokens], getattr(expected, name), rtol=0, atol=0)
             assert (values[tokens:] == filler).all() and len(values) == tokens + spare
         for field in fields(Packed):
             if field.name not in (*behind, "longest"):
-                one, two = getattr(found, field.name), getattr(expected, field.name)
+                one, two = getattr(packed, field.name), getattr(expected, field.name)
                 torch.testing.assert_close(one, two, rtol=0, atol=0, equal_nan=True)
 
 

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from understill.data import delimited, read
-from understill.data.read import BadFile, columns_of, data_file, find_files, read_rows
+from understill.data.files import BadFile, data_file, find_files
+from understill.data.read import columns_of, read_rows
 
 COLUMNS = ["text", "label"]
 ROWS = [("plain", "a"), ('quote " and, comma', "b"), ("two\nlines", "a"), ("日本語 ελληνικά 🙂", "b")]
@@ -109,9 +110,9 @@ def test_a_quote_that_is_never_closed_costs_one_row(tmp_path: Path) -> None:
 def test_an_open_quote_does_not_swallow_a_long_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delimited, "LONGEST_ROW", 50)
     path = write(tmp_path / "a.csv", 'text,label\n"never closed,x\n' + "fine,y\n" * 500)
-    found = rows(path)
-    assert len(found) == 501
-    assert [row.number for row in found if row.fault] == [2]
+    result = rows(path)
+    assert len(result) == 501
+    assert [row.number for row in result if row.fault] == [2]
 
 
 def test_unmatched_quotes_in_tsv_are_ordinary_characters(tmp_path: Path) -> None:
@@ -130,24 +131,24 @@ def test_a_field_beyond_the_limit_is_a_bad_row(tmp_path: Path, monkeypatch: pyte
     before = csv.field_size_limit(1000)
     monkeypatch.setattr(delimited, "LONGEST_FIELD", 1000)
     try:
-        found = rows(write(tmp_path / "a.csv", "text,label\n" + "x" * 2000 + ",y\nfine,y\n"))
+        result = rows(write(tmp_path / "a.csv", "text,label\n" + "x" * 2000 + ",y\nfine,y\n"))
     finally:
         csv.field_size_limit(before)
-    assert "longer than 1,000 characters" in found[0].fault
-    assert found[1].values == ("fine", "y")
+    assert "longer than 1,000 characters" in result[0].fault
+    assert result[1].values == ("fine", "y")
 
 
 def test_json_lines_that_are_no_objects_are_faults(tmp_path: Path) -> None:
     content = '{"text": "a", "label": 1}\n{"text": \n[1, 2]\n\n{"text": "b"}\n' + "[" * 100_000 + "\n"
-    found = rows(write(tmp_path / "a.jsonl", content))
-    assert [(row.number, row.fault) for row in found] == [
+    result = rows(write(tmp_path / "a.jsonl", content))
+    assert [(row.number, row.fault) for row in result] == [
         (1, ""),
         (2, "not a JSON object"),
         (3, "not a JSON object"),
         (5, ""),
         (6, "not a JSON object"),
     ]
-    assert found[3].values == ("b", None)
+    assert result[3].values == ("b", None)
 
 
 def test_a_csv_without_commas_in_its_header_may_have_semicolons(tmp_path: Path) -> None:
@@ -237,8 +238,8 @@ def test_files_are_found_in_the_first_root_and_globs_are_sorted(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, "text\nx\n")
     roots = (tmp_path / "one", tmp_path / "two")
-    found = [file.path.relative_to(tmp_path).as_posix() for file in find_files(["a.csv", "c.csv", "*.csv"], roots)]
-    assert found == ["one/a.csv", "two/c.csv", "one/a.csv", "one/b.csv"]
+    result = [file.path.relative_to(tmp_path).as_posix() for file in find_files(["a.csv", "c.csv", "*.csv"], roots)]
+    assert result == ["one/a.csv", "two/c.csv", "one/a.csv", "one/b.csv"]
 
 
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
@@ -274,6 +275,11 @@ def test_what_the_csv_module_writes_is_read_back(tmp_path: Path, table: list[tup
 def test_two_stray_quotes_in_a_tsv_swallow_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "stray.tsv"
     path.write_text('text\tlabel\n"hello there\ta\nsecond\tb\nthird\tc\nworld"\td\n', encoding="utf-8")
-    found = list(read_rows(data_file(path), ["text", "label"]))
-    assert [row.values for row in found] == [('"hello there', "a"), ("second", "b"), ("third", "c"), ('world"', "d")]
-    assert [row.number for row in found] == [2, 3, 4, 5]
+    result = list(read_rows(data_file(path), ["text", "label"]))
+    assert [row.values for row in result] == [
+        ('"hello there', "a"),
+        ("second", "b"),
+        ("third", "c"),
+        ('world"', "d"),
+    ]
+    assert [row.number for row in result] == [2, 3, 4, 5]

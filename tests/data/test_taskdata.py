@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understill import artifact
+from understill.atomic import publish
 from understill.data import taskdata
+from understill.data.check import row_id
 from understill.data.load import LoadedTask, load_tasks
-from understill.data.taskdata import Sample, TaskData, Writer, held_out, id_keys, row_id
-from understill.disk import publish
+from understill.data.taskdata import Sample, TaskData, Writer, held_out, id_keys
 from understill.errors import DataError, UserError
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.tasks import Task
@@ -303,7 +304,7 @@ def test_bad_rows_of_all_files_and_tasks_are_listed_together(tmp_path: Path) -> 
     with pytest.raises(DataError) as error:
         load_tasks(both, tmp_path / "cache")
     assert str(error.value).replace(f"{tmp_path}/", "").splitlines() == [
-        "12 rows cannot be used; mend them, or leave them out with data.on_bad_row: skip",
+        "12 rows cannot be used; fix them, or skip them with data.on_bad_row: skip",
         '  tickets.csv:3: no text in column "message"',
         '  tickets.csv:4: no label in column "queue"',
         "  tickets.csv:5: the text is not valid UTF-8 → save the file as UTF-8",

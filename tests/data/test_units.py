@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from helpers import MOOD, chosen, some_queries, some_tokens
+from helpers import MOOD, chosen, padding_of, some_queries, some_tokens
 from understill.data.batch import Batch, Batches, Stream
 from understill.data.sampling import Part, shares
 from understill.data.tokens import Tokens
@@ -40,13 +40,13 @@ def queries_in(source: Batches, step: int) -> list[tuple[int, tuple[int, ...]]]:
     """Return the queries of a step: which, and which rows of it."""
     rows, groups = source.rows(step), source.streams[-1].groups
     assert groups is not None
-    found = []
+    result = []
     for unit in np.unique(rows.group):
         here = rows.group == unit
         if source.streams[rows.stream[here][0]].groups is not None:
             (query,) = set(groups[rows.row[here]].tolist())
-            found.append((query, tuple(rows.row[here].tolist())))
-    return found
+            result.append((query, tuple(rows.row[here].tolist())))
+    return result
 
 
 @settings(max_examples=60)
@@ -129,7 +129,7 @@ def test_a_query_is_as_long_as_its_longest_candidate(mode: Literal["mixed", "one
     for step in range(source.steps_per_epoch):
         batch = source[step]
         assert batch.ids.shape[1] == batch.lengths.max()
-        assert source.padding_share(step, step + 1) == pytest.approx(batch.padding)
+        assert source.padding_share(step, step + 1) == pytest.approx(padding_of(batch))
 
 
 def test_where_queries_are_cut_the_padding_is_known_about() -> None:
@@ -240,8 +240,8 @@ def test_the_order_of_candidates_does_not_change_which_queries_a_step_has() -> N
 
 def test_what_teachers_say_stays_with_its_candidate() -> None:
     tokens, groups = some_queries([4, 3, 6], shuffled=True)
-    said = np.arange(13, dtype=np.float32)[:, None]
-    source = Batches([Stream(0, [tokens], columns={"logits": said}, groups=groups, most=3)], batch=3, seed=0)
+    teacher_logits = np.arange(13, dtype=np.float32)[:, None]
+    source = Batches([Stream(0, [tokens], columns={"logits": teacher_logits}, groups=groups, most=3)], batch=3, seed=0)
     for step in range(5):
         assert torch.equal(source[step].columns["logits"][:, 0].long(), source[step].row)
 
@@ -258,6 +258,6 @@ def test_both_orders_of_the_texts_are_two_units() -> None:
 
 
 def test_queries_keep_the_order_of_their_numbers() -> None:
-    found = queries_of(np.array([2, 0, 2, 1, 0]), None, np.zeros(5, bool), None)
-    assert found.rows.tolist() == [1, 4, 3, 0, 2] and found.starts.tolist() == [0, 2, 3, 5]
+    result = queries_of(np.array([2, 0, 2, 1, 0]), None, np.zeros(5, bool), None)
+    assert result.rows.tolist() == [1, 4, 3, 0, 2] and result.starts.tolist() == [0, 2, 3, 5]
     assert spans(np.array([5, 0]), np.array([2, 3])).tolist() == [5, 6, 0, 1, 2]

@@ -87,8 +87,8 @@ def test_every_kind_of_file_gives_the_same_vectors(write: Callable[[Path, Table]
     wanted = {"parcel", "배송", "n't", "absent"}
     read = read_vectors(path, wanted)
     assert read.size == vector_size(path) == 5
-    assert read.found.keys() == wanted - {"absent"}
-    for word, row in read.found.items():
+    assert read.by_word.keys() == wanted - {"absent"}
+    for word, row in read.by_word.items():
         assert np.array_equal(row, vectors[word]), word
 
 
@@ -102,34 +102,34 @@ def test_binary_files_of_any_content_are_read_back(
     path = tmp_path_factory.mktemp("v") / "v.bin"
     word2vec_binary(path, vectors)
     read = read_vectors(path, set(vectors))
-    assert all(np.array_equal(read.found[word], row) for word, row in vectors.items())
+    assert all(np.array_equal(read.by_word[word], row) for word, row in vectors.items())
 
 
 def test_a_word_in_its_own_case_goes_before_the_first_in_another(tmp_path: Path) -> None:
     vectors = table()
     glove(tmp_path / "v.txt", vectors)
-    assert np.array_equal(read_vectors(tmp_path / "v.txt", {"paris"}).found["paris"], vectors["Paris"])
+    assert np.array_equal(read_vectors(tmp_path / "v.txt", {"paris"}).by_word["paris"], vectors["Paris"])
     vectors["paris"] = vectors["."] * 2
     glove(tmp_path / "v.txt", vectors)
-    assert np.array_equal(read_vectors(tmp_path / "v.txt", {"paris"}).found["paris"], vectors["paris"])
+    assert np.array_equal(read_vectors(tmp_path / "v.txt", {"paris"}).by_word["paris"], vectors["paris"])
 
 
 def test_a_word_with_blanks_is_not_taken_for_its_beginning(tmp_path: Path) -> None:
     vectors = table()
     other = {". . .": vectors["the"], **vectors}
     (tmp_path / "v.txt").write_text(lines({"the": vectors["the"]}) + lines(other), encoding="utf-8")
-    assert np.array_equal(read_vectors(tmp_path / "v.txt", {"."}).found["."], vectors["."])
+    assert np.array_equal(read_vectors(tmp_path / "v.txt", {"."}).by_word["."], vectors["."])
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no word vectors"),
-        (b"the parcel never came\n", "no word vectors"),
+        (b"", "not a file of word vectors"),
+        (b"the parcel never came\n", "not a file of word vectors"),
         ((793712314).to_bytes(4, "little") + b"rest", r"a fastText model.*\.vec"),
         (b"the 1 2 3\nparcel 1 2\n", "line 2 does not hold 3 numbers"),
         (b"2 3\nthe 1 2 3\nparcel 1 x 3\n", "line 3 does not hold 3 numbers"),
-        (b"the 1 2 3\nparcel 1 nan 3\n", '"parcel" holds what is no number'),
+        (b"the 1 2 3\nparcel 1 nan 3\n", '"parcel" is not finite'),
         (b"9 3\nparcel " + np.ones(3, "<f4").tobytes(), "ends after 1 of 9 words"),
         (b"9 3\nparcel 1 2 3\nthe 1 2 3\n", "ends after 2 of 9 words"),
         (b"1 4\nparcel 1 2 3\n", "line 1 says 4 numbers for each word, line 2 holds 3"),
@@ -163,7 +163,7 @@ def test_what_holds_no_vectors_is_refused(content: bytes, message: str, tmp_path
 def test_what_a_folder_has_for_words_is_read_as_text(tmp_path: Path) -> None:
     matrix(tmp_path / "v", table(("the", "parcel", "7")))
     pq.write_table(pa.table({"word": [b"the", None, b"7"]}), tmp_path / "v" / "words.parquet")
-    assert read_vectors(tmp_path / "v", {"the", "parcel", "7"}).found.keys() == {"the", "7"}
+    assert read_vectors(tmp_path / "v", {"the", "parcel", "7"}).by_word.keys() == {"the", "7"}
 
 
 def test_a_folder_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
@@ -195,10 +195,10 @@ def test_a_word_is_the_mean_of_its_scaled_pieces_and_has_no_vector_where_one_is_
     values = pieces(tmp_path)
     read = read_vectors(tmp_path, {"parcels", "the", "배송", "par배송", "[PAD]"})
     assert read.size == vector_size(tmp_path) == 7
-    assert read.found.keys() == {"parcels", "the"}
-    np.testing.assert_allclose(read.found["parcels"], values[[1, 2, 4]].mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(read.found["the"], values[3], rtol=1e-6)
-    assert read.found["the"].dtype == np.float32
+    assert read.by_word.keys() == {"parcels", "the"}
+    np.testing.assert_allclose(read.by_word["parcels"], values[[1, 2, 4]].mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(read.by_word["the"], values[3], rtol=1e-6)
+    assert read.by_word["the"].dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_word_is_the_mean_of_its_scaled_pieces_and_has_no_vector_where_one_is_
         ({"embeddings": np.ones((4, 7), np.float32)}, r"holds embeddings \[4, 7\]; wanted"),
         ({"embeddings": np.ones((5, 7), np.int8)}, "wanted: embeddings"),
         ({"embeddings": np.ones((5, 7), np.float32), "mapping": np.ones(5, np.int64)}, "and nothing else"),
-        ({"embeddings": np.full((5, 7), np.nan, np.float32)}, "no number"),
+        ({"embeddings": np.full((5, 7), np.nan, np.float32)}, "not finite"),
     ],
     ids=["other", "few", "integers", "mapped", "nan"],
 )

@@ -21,32 +21,32 @@ RANKED = Task("ranked", "ranking", ("a", "b"), "label", ("wrong", "right"), metr
 def test_classes_agree_as_often_as_their_largest_logits_do() -> None:
     teacher = np.log([[0.8, 0.2], [0.5, 0.5], [0.1, 0.9]])
     student = np.log([[0.6, 0.4], [0.2, 0.8], [0.3, 0.7]])
-    found = agreement(TWO, student, teacher)
-    assert found is not None
-    assert (found.rows, found.same, found.interval) == (3, pytest.approx(2 / 3), wilson(2, 3))
+    result = agreement(TWO, student, teacher)
+    assert result is not None
+    assert (result.rows, result.same, result.interval) == (3, pytest.approx(2 / 3), wilson(2, 3))
     by_row = [
         0.8 * math.log(0.8 / 0.6) + 0.2 * math.log(0.2 / 0.4),
         0.5 * math.log(0.5 / 0.2) + 0.5 * math.log(0.5 / 0.8),
         0.1 * math.log(0.1 / 0.3) + 0.9 * math.log(0.9 / 0.7),
     ]
-    assert found.divergence == pytest.approx(np.mean(by_row))
+    assert result.divergence == pytest.approx(np.mean(by_row))
 
 
 @given(st.lists(st.tuples(*[st.floats(-9, 9)] * 4), min_size=1, max_size=20), st.floats(-5, 5))
 def test_divergence_is_never_negative_and_does_not_see_a_constant(rows: list[tuple[float, ...]], more: float) -> None:
     table = np.array(rows)
-    found = agreement(TWO, table[:, :2], table[:, 2:])
-    assert found is not None and found.divergence is not None and found.divergence >= -1e-12
+    result = agreement(TWO, table[:, :2], table[:, 2:])
+    assert result is not None and result.divergence is not None and result.divergence >= -1e-12
     moved = agreement(TWO, table[:, :2] + more, table[:, 2:])
-    assert moved is not None and moved.divergence == pytest.approx(found.divergence, abs=1e-9)
+    assert moved is not None and moved.divergence == pytest.approx(result.divergence, abs=1e-9)
     same = agreement(TWO, table[:, 2:] + more, table[:, 2:])
     assert same is not None and same.divergence == pytest.approx(0, abs=1e-9)
 
 
 def test_scores_are_correlated_and_silent_rows_left_out() -> None:
     teacher = np.array([[1.0], [2.0], [np.nan], [3.0]])
-    found = agreement(SCORES, np.array([[2.0], [4.0], [0.0], [6.0]]), teacher)
-    assert found == (3, None, None, None, pytest.approx(1))
+    result = agreement(SCORES, np.array([[2.0], [4.0], [0.0], [6.0]]), teacher)
+    assert result == (3, None, None, None, pytest.approx(1))
     assert agreement(SCORES, teacher, np.full((4, 1), np.nan)) is None
 
 
@@ -54,8 +54,8 @@ def test_rankings_agree_where_the_same_candidate_is_on_top() -> None:
     groups = np.array([0, 1, 0, 1, 2, 2])
     teacher = np.array([[2.0], [5.0], [1.0], [6.0], [1.0], [np.nan]])
     student = np.array([[0.3], [0.9], [0.2], [0.1], [1.0], [0.0]])
-    found = agreement(RANKED, student, teacher, groups)
-    assert found is not None and (found.rows, found.same) == (2, 0.5)
+    result = agreement(RANKED, student, teacher, groups)
+    assert result is not None and (result.rows, result.same) == (2, 0.5)
 
 
 def test_retention_is_a_share_where_there_is_one() -> None:
@@ -67,18 +67,18 @@ def test_slices_score_their_own_rows() -> None:
     gold = np.array([0, 0, 1, 1, 1, np.nan])
     values = np.array([0, 1, 1, 1, 0, 0], dtype=float)
     short = np.array([True, True, True, False, False, False])
-    found = {each.name: each for each in slices(TWO, gold, values, {"short": short, "long": ~short})}
-    assert found["short"].rows == 3 and found["short"].scores["accuracy"] == pytest.approx(2 / 3)
-    assert found["short"].scores["matthews"] == pytest.approx(0.5)
-    low, high = found["short"].interval
+    result = {each.name: each for each in slices(TWO, gold, values, {"short": short, "long": ~short})}
+    assert result["short"].rows == 3 and result["short"].scores["accuracy"] == pytest.approx(2 / 3)
+    assert result["short"].scores["matthews"] == pytest.approx(0.5)
+    low, high = result["short"].interval
     assert low <= 0.5 <= high
     # The long ones have one label only: there is nothing to correlate.
-    assert found["long"].scores == {"accuracy": pytest.approx(1 / 2)} and found["long"].rows == 3
+    assert result["long"].scores == {"accuracy": pytest.approx(1 / 2)} and result["long"].rows == 3
 
 
 def test_slices_without_gold_have_rows_but_no_score() -> None:
-    found = slices(TWO, np.array([np.nan, 1.0]), np.zeros(2), {"open": np.array([True, False])})
-    assert found == [("open", 1, {}, None)]
+    result = slices(TWO, np.array([np.nan, 1.0]), np.zeros(2), {"open": np.array([True, False])})
+    assert result == [("open", 1, {}, None)]
 
 
 def test_slices_of_a_ranking_take_whole_queries() -> None:
@@ -86,13 +86,13 @@ def test_slices_of_a_ranking_take_whole_queries() -> None:
     gold = np.array([1, 0, 0, 1, 1, 0], dtype=float)
     values = np.array([2, 1, 3, 1, 2, 1], dtype=float)
     some = np.array([False, True, True, True, True, True])
-    (found,) = slices(RANKED, gold, values, {"some": some}, groups)
-    assert found.rows == 4 and found.scores["precision_at_1"] == pytest.approx(1 / 2)
+    (result,) = slices(RANKED, gold, values, {"some": some}, groups)
+    assert result.rows == 4 and result.scores["precision_at_1"] == pytest.approx(1 / 2)
 
 
 def test_scores_of_one_value_are_told_by_their_error() -> None:
-    (found,) = slices(SCORES, np.ones(3), np.array([1.0, 2.0, 3.0]), {"all": np.ones(3, bool)})
-    assert found.scores == {"mse": pytest.approx(5 / 3)}
+    (result,) = slices(SCORES, np.ones(3), np.array([1.0, 2.0, 3.0]), {"all": np.ones(3, bool)})
+    assert result.scores == {"mse": pytest.approx(5 / 3)}
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=60))

@@ -39,11 +39,11 @@ def each_resample(task: Task, rows: Rows, picks: list[int]) -> None:
             continue  # they sort rows into kinds by what they add, not by their values
         times, measure, _, _ = weighted(task, metric, gold, np.stack(predicted))
         counts = np.bincount(kind.reshape(-1)[rows_picked], minlength=len(times))
-        found = measure(np.stack([times, counts]))
+        result = measure(np.stack([times, counts]))
         for model, each in enumerate(predicted):
-            assert found[model, 0] == pytest.approx(score(task, gold, each)[metric], abs=1e-9)
+            assert result[model, 0] == pytest.approx(score(task, gold, each)[metric], abs=1e-9)
             again = score(task, gold[rows_picked], each[rows_picked])[metric]
-            assert found[model, 1] == pytest.approx(again, abs=1e-9)
+            assert result[model, 1] == pytest.approx(again, abs=1e-9)
 
 
 @settings(max_examples=15)
@@ -68,11 +68,11 @@ def test_ranks_of_resamples_are_those_of_scipy(rows: int) -> None:
     _, measure, _, _ = weighted(SCORES, "spearman", gold, predicted)
     order = np.lexsort((predicted[1], predicted[0], gold))
     picks = rng.integers(0, rows, size=(3, rows))
-    found = measure(np.stack([np.bincount(each, minlength=rows) for each in picks]))
+    result = measure(np.stack([np.bincount(each, minlength=rows) for each in picks]))
     for place, each in enumerate(picks):
         for model in range(2):
             known = stats.spearmanr(gold[order][each], predicted[model][order][each]).statistic
-            assert found[model, place] == pytest.approx(known, abs=1e-10)
+            assert result[model, place] == pytest.approx(known, abs=1e-10)
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=8, unique=True), st.integers(1, 9))
@@ -96,11 +96,11 @@ def test_means_over_rows_move_as_the_rows_written_out_do(metric: str) -> None:
     rng = np.random.default_rng(1)
     task = TWO if metric == "accuracy" else SCORES
     gold, one = rng.integers(0, 2, (2, 400)).astype(float)
-    found = resample(task, gold, one[None], metric=metric, resamples=4000)
+    result = resample(task, gold, one[None], metric=metric, resamples=4000)
     picks = rng.integers(0, 400, size=(4000, 400))
     known = (gold == one)[picks].mean(axis=1)  # of classes 0 and 1, the squared error is a mistake
-    assert found.scores[0] == pytest.approx(score(task, gold, one)[metric])
-    assert found.drawn.std() == pytest.approx(known.std(), rel=0.05)
+    assert result.scores[0] == pytest.approx(score(task, gold, one)[metric])
+    assert result.drawn.std() == pytest.approx(known.std(), rel=0.05)
 
 
 def test_rankings_are_drawn_by_query() -> None:
@@ -109,11 +109,11 @@ def test_rankings_are_drawn_by_query() -> None:
     gold = np.array([1, 0, 1, 0, 1, 0, 1, 1], dtype=float)
     good = np.array([2, 1, 2, 1, 1, 2, 0, 0], dtype=float)
     for metric, value, step in (("precision_at_1", 2 / 3, 1 / 3), ("mrr", 5 / 6, 1 / 6), ("accuracy", 2 / 3, 1 / 3)):
-        found = resample(RANKED, gold, good[None], groups, metric=metric, resamples=500)
-        assert found.units == 3
-        assert found.scores[0] == pytest.approx(value) == pytest.approx(score(RANKED, gold, good, groups)[metric])
+        result = resample(RANKED, gold, good[None], groups, metric=metric, resamples=500)
+        assert result.units == 3
+        assert result.scores[0] == pytest.approx(value) == pytest.approx(score(RANKED, gold, good, groups)[metric])
         possible = 1 - np.arange(4) * step
-        assert np.abs(found.drawn[0][:, None] - possible).min(axis=1).max() < 1e-12
+        assert np.abs(result.drawn[0][:, None] - possible).min(axis=1).max() < 1e-12
 
 
 def test_rows_without_gold_are_not_drawn() -> None:
@@ -162,11 +162,11 @@ def test_p_values_are_even_where_models_do_not_differ(
 )
 def test_a_known_shift_is_found(make: Callable[..., Simulated], metric: str, second: float) -> None:
     rng = np.random.default_rng(11)
-    found = [
+    result = [
         paired_bootstrap(*make(rng, second=second), metric=metric, resamples=600, seed=number) for number in range(60)
     ]
-    assert sum(each.p < 0.05 for each in found) > 48
-    assert all(each.delta > 0 for each in found if each.p < 0.05)
+    assert sum(each.p < 0.05 for each in result) > 48
+    assert all(each.delta > 0 for each in result if each.p < 0.05)
 
 
 def test_few_rows_apart_are_judged_about_as_mcnemar_does_by_half() -> None:
@@ -174,15 +174,15 @@ def test_few_rows_apart_are_judged_about_as_mcnemar_does_by_half() -> None:
     gold = np.ones(300)
     one, other = np.ones(300), np.ones(300)
     other[:12], one[12:16] = 0, 0
-    found = paired_bootstrap(TWO, gold, one, other)
+    result = paired_bootstrap(TWO, gold, one, other)
     exact = mcnemar(one == gold, other == gold).p
     middle = exact - stats.binom.pmf(4, 16, 0.5)
     assert exact == pytest.approx(0.0768, abs=1e-4)
-    assert found.p == pytest.approx(middle, abs=0.012)
+    assert result.p == pytest.approx(middle, abs=0.012)
 
 
-def test_no_p_value_is_below_that_of_as_many_coins_as_rows_tell_models_apart() -> None:
-    """Four rows that all go one way are what four coins do one time in eight, among however many others."""
+def test_p_is_bounded_below_by_a_sign_test_on_the_discordant_rows() -> None:
+    """Four discordant rows that all go one way have p = 1/8, among however many others."""
     for rows in (4, 5, 40, 1000):
         one, other = np.ones(rows), np.ones(rows)
         other[:4] = 0
@@ -222,20 +222,20 @@ def test_constant_answers_and_one_class_are_compared_without_a_word(recwarn: pyt
     gold = np.array([0, 1] * 50, dtype=float)
     for task, metric in [(TWO, metric) for metric in TWO.metrics] + [(SCORES, metric) for metric in SCORES.metrics]:
         for truth in (gold, np.ones(100)):
-            found = paired_bootstrap(task, truth, gold, np.ones(100), metric=metric, resamples=200)
-            assert np.isfinite(found.delta) and found.interval is not None and np.isfinite(found.interval).all()
+            result = paired_bootstrap(task, truth, gold, np.ones(100), metric=metric, resamples=200)
+            assert np.isfinite(result.delta) and result.interval is not None and np.isfinite(result.interval).all()
     assert not recwarn.list
 
 
 def test_the_effect_on_accuracy_is_the_mean_difference_in_its_standard_deviations() -> None:
     _, gold, one, other = classes(np.random.default_rng(3), second=0.65)
     apart = (one == gold).astype(float) - (other == gold)
-    found = paired_bootstrap(TWO, gold, one, other)
-    assert found.effect == pytest.approx(apart.mean() / apart.std(), rel=0.05)
-    low, high = found.interval
+    result = paired_bootstrap(TWO, gold, one, other)
+    assert result.effect == pytest.approx(apart.mean() / apart.std(), rel=0.05)
+    low, high = result.interval
     reach = 1.96 * apart.std() / 30
-    assert (low, high) == pytest.approx((found.delta - reach, found.delta + reach), abs=0.004)
-    assert low < found.delta < high and (found.p < 0.05) == (low > 0 or high < 0)
+    assert (low, high) == pytest.approx((result.delta - reach, result.delta + reach), abs=0.004)
+    assert low < result.delta < high and (result.p < 0.05) == (low > 0 or high < 0)
 
 
 def test_sides_change_places_and_nothing_else_changes() -> None:
@@ -298,24 +298,24 @@ def test_seeds_and_rows_together_are_not_more_sure_than_they_may_be(count: int, 
 def test_the_interval_of_seeds_on_many_rows_is_welchs() -> None:
     rng = np.random.default_rng(3)
     gold, ones, others = seeds(rng, 5, rows=20_000, luck=0.8)
-    found = nested_bootstrap(TWO, gold, ones, others)
+    result = nested_bootstrap(TWO, gold, ones, others)
     known = compare_seeds(*([score(TWO, gold, each)["accuracy"] for each in side] for side in (ones, others)))
-    assert found.delta == pytest.approx(known.delta)
-    assert found.interval == pytest.approx(known.interval, abs=0.1 * (known.interval.high - known.interval.low))
+    assert result.delta == pytest.approx(known.delta)
+    assert result.interval == pytest.approx(known.interval, abs=0.1 * (known.interval.high - known.interval.low))
 
 
 def test_rows_alone_are_too_sure_of_seeds_that_differ_by_luck() -> None:
     rng = np.random.default_rng(13)
-    found = [seeds(rng, 3) for _ in range(200)]
-    alone = sum(paired_bootstrap(TWO, gold, one[0], other[0], resamples=300).p < 0.05 for gold, one, other in found)
-    both = sum(nested_bootstrap(TWO, gold, one, other, resamples=300).p < 0.05 for gold, one, other in found)
+    result = [seeds(rng, 3) for _ in range(200)]
+    alone = sum(paired_bootstrap(TWO, gold, one[0], other[0], resamples=300).p < 0.05 for gold, one, other in result)
+    both = sum(nested_bootstrap(TWO, gold, one, other, resamples=300).p < 0.05 for gold, one, other in result)
     assert alone > 20 > both
 
 
 def test_seeds_that_are_better_are_found_so() -> None:
     rng = np.random.default_rng(17)
-    found = [nested_bootstrap(TWO, *seeds(rng, 3, ability=0.6), resamples=400) for _ in range(20)]
-    assert sum(each.p < 0.05 for each in found) > 16
+    result = [nested_bootstrap(TWO, *seeds(rng, 3, ability=0.6), resamples=400) for _ in range(20)]
+    assert sum(each.p < 0.05 for each in result) > 16
     gold, ones, others = seeds(rng, 3)
     one = nested_bootstrap(TWO, gold, ones, others)
     means = [np.mean([score(TWO, gold, each)["accuracy"] for each in side]) for side in (ones, others)]
@@ -330,8 +330,8 @@ def test_the_effect_of_seeds_that_all_answer_alike_is_that_of_one() -> None:
 
 def test_models_that_differ_by_the_same_on_any_rows_are_judged_by_how_many_there_are() -> None:
     for rows, p in ((4, 2 / 16), (50, 1 / 10_001)):
-        found = paired_bootstrap(TWO, np.ones(rows), np.ones(rows), np.zeros(rows))
-        assert found == (1.0, (1.0, 1.0), pytest.approx(p), None, "paired bootstrap")
+        result = paired_bootstrap(TWO, np.ones(rows), np.ones(rows), np.zeros(rows))
+        assert result == (1.0, (1.0, 1.0), pytest.approx(p), None, "paired bootstrap")
 
 
 def test_one_seed_each_is_the_paired_bootstrap() -> None:
@@ -371,5 +371,5 @@ def test_models_of_several_seeds_are_compared_by_a_metric_of_a_plug_in() -> None
     rng = np.random.default_rng(4)
     gold = rng.normal(size=50)
     better, worse = gold + rng.normal(size=(3, 50)) / 4, gold + 2 * rng.normal(size=(3, 50))
-    found = nested_bootstrap(SCORES, gold, better, worse, metric="own_pearson")
-    assert found.delta > 0.2 and found.p < 0.05
+    result = nested_bootstrap(SCORES, gold, better, worse, metric="own_pearson")
+    assert result.delta > 0.2 and result.p < 0.05

@@ -23,23 +23,23 @@ def test_a_constructed_case_has_the_error_worked_by_hand() -> None:
     # Ten rows at 0.95, of which 7 are right, and ten at 0.55, of which 6 are right.
     logits = logits_of(*[0.95] * 10, *[0.55] * 10)
     gold = np.array([1.0] * 7 + [0.0] * 3 + [1.0] * 6 + [0.0] * 4)
-    found = calibration(gold, logits, bins=10)
-    assert found is not None
-    assert found.error == pytest.approx(0.5 * 0.25 + 0.5 * 0.05)
-    assert found.mass_error == pytest.approx(found.error)
-    assert found.largest_gap == pytest.approx(0.25)
-    low, high = found.curve
+    result = calibration(gold, logits, bins=10)
+    assert result is not None
+    assert result.error == pytest.approx(0.5 * 0.25 + 0.5 * 0.05)
+    assert result.mass_error == pytest.approx(result.error)
+    assert result.largest_gap == pytest.approx(0.25)
+    low, high = result.curve
     assert (low.rows, low.confidence, low.accuracy) == (10, pytest.approx(0.55), 0.6)
     assert (low.low, low.high) == pytest.approx((0.5, 0.6)) and (high.low, high.high) == pytest.approx((0.9, 1.0))
     assert high.gap == pytest.approx(0.25) and low.gap == pytest.approx(-0.05)
-    assert found.brier == pytest.approx(2 * np.mean([0.05**2] * 7 + [0.95**2] * 3 + [0.45**2] * 6 + [0.55**2] * 4))
-    assert found.log_loss == pytest.approx(-np.mean(np.log([0.95] * 7 + [0.05] * 3 + [0.55] * 6 + [0.45] * 4)))
+    assert result.brier == pytest.approx(2 * np.mean([0.05**2] * 7 + [0.95**2] * 3 + [0.45**2] * 6 + [0.55**2] * 4))
+    assert result.log_loss == pytest.approx(-np.mean(np.log([0.95] * 7 + [0.05] * 3 + [0.55] * 6 + [0.45] * 4)))
 
 
 def test_a_model_as_right_as_it_is_sure_has_no_error() -> None:
     logits = logits_of(*[0.75] * 40)
-    found = calibration(np.array([1.0] * 30 + [0.0] * 10), logits)
-    assert found is not None and found.error == pytest.approx(0) and found.largest_gap == pytest.approx(0)
+    result = calibration(np.array([1.0] * 30 + [0.0] * 10), logits)
+    assert result is not None and result.error == pytest.approx(0) and result.largest_gap == pytest.approx(0)
 
 
 ROWS = st.lists(
@@ -52,18 +52,18 @@ def test_brier_and_log_loss_are_those_of_scikit_learn(rows: list[tuple[float, ..
     gold, *columns = np.array(rows, dtype=np.float64).T
     logits = np.stack(columns, axis=1)
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    found = calibration(gold, logits)
-    assert found is not None
-    assert found.log_loss == pytest.approx(reference.log_loss(gold, chances, labels=[0, 1, 2]))
-    assert found.brier == pytest.approx(
+    result = calibration(gold, logits)
+    assert result is not None
+    assert result.log_loss == pytest.approx(reference.log_loss(gold, chances, labels=[0, 1, 2]))
+    assert result.brier == pytest.approx(
         reference.brier_score_loss(gold, chances, labels=[0, 1, 2], scale_by_half=False)
     )
-    assert sum(each.rows for each in found.curve) == found.rows == len(rows)
+    assert sum(each.rows for each in result.curve) == result.rows == len(rows)
     right = logits.argmax(axis=1) == gold
-    assert sum(each.rows * each.accuracy for each in found.curve) == pytest.approx(right.sum())
-    assert 0 <= found.error <= found.largest_gap + 1e-12 <= 1 + 1e-9
+    assert sum(each.rows * each.accuracy for each in result.curve) == pytest.approx(right.sum())
+    assert 0 <= result.error <= result.largest_gap + 1e-12 <= 1 + 1e-9
     # Coarser bins can only let gaps of both signs cancel.
-    assert found.error >= abs(chances.max(axis=1).mean() - right.mean()) - 1e-9 <= found.mass_error
+    assert result.error >= abs(chances.max(axis=1).mean() - right.mean()) - 1e-9 <= result.mass_error
 
 
 def test_bins_of_equal_mass_hold_about_equally_many_rows() -> None:
@@ -71,21 +71,21 @@ def test_bins_of_equal_mass_hold_about_equally_many_rows() -> None:
     rng = np.random.default_rng(0)
     chances = rng.uniform(0.9, 0.999, 3000)
     gold = (rng.random(3000) < chances).astype(float)
-    found = calibration(gold, logits_of(*chances), bins=10)
-    assert found is not None and len(found.curve) == 1
-    assert found.error < found.mass_error < 0.03
+    result = calibration(gold, logits_of(*chances), bins=10)
+    assert result is not None and len(result.curve) == 1
+    assert result.error < result.mass_error < 0.03
 
 
 def test_certainty_that_is_wrong_has_a_large_but_finite_loss() -> None:
-    found = calibration(np.array([0.0]), np.array([[-500.0, 500.0]], dtype=np.float32))
-    assert found is not None and found.log_loss == pytest.approx(1000) and found.brier == pytest.approx(2)
-    assert found.error == pytest.approx(1)
+    result = calibration(np.array([0.0]), np.array([[-500.0, 500.0]], dtype=np.float32))
+    assert result is not None and result.log_loss == pytest.approx(1000) and result.brier == pytest.approx(2)
+    assert result.error == pytest.approx(1)
 
 
 def test_rows_without_gold_do_not_count() -> None:
     logits = logits_of(0.9, 0.9, 0.9)
-    found, whole = calibration(np.array([1.0, np.nan, 1.0]), logits), calibration(np.ones(2), logits[:2])
-    assert found == whole
+    result, whole = calibration(np.array([1.0, np.nan, 1.0]), logits), calibration(np.ones(2), logits[:2])
+    assert result == whole
     assert calibration(np.full(3, np.nan), logits) is None
 
 

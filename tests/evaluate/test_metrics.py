@@ -48,17 +48,17 @@ def test_hand_worked_classes() -> None:
         {"accuracy": 6 / 8, "f1": 3 / 4, "macro_f1": 3 / 4, "matthews": 0.5}
     )
     # One hit, nothing false, one miss: precision 1, recall 1/2.
-    found = score(TWO, array(1, 1, 0, 0), array(1, 0, 0, 0))
+    result = score(TWO, array(1, 1, 0, 0), array(1, 0, 0, 0))
     matthews = (1 * 2 - 0 * 1) / math.sqrt(1 * 2 * 2 * 3)
-    assert found == pytest.approx(
+    assert result == pytest.approx(
         {"accuracy": 3 / 4, "f1": 2 / 3, "macro_f1": (2 / 3 + 4 / 5) / 2, "matthews": matthews}
     )
 
 
 def test_hand_worked_scores() -> None:
-    found = score(SCORES, array(1, 2, 3, 4), array(1, 3, 2, 4))
+    result = score(SCORES, array(1, 2, 3, 4), array(1, 3, 2, 4))
     # 1 − 6·(1 + 1) / (4·15) for ranks; the same numbers are their own ranks, so Pearson is equal.
-    assert found == pytest.approx({"pearson_spearman": 0.8, "pearson": 0.8, "spearman": 0.8, "mse": 0.5})
+    assert result == pytest.approx({"pearson_spearman": 0.8, "pearson": 0.8, "spearman": 0.8, "mse": 0.5})
     bent = score(SCORES, array(0, 1, 2), array(0, 1, 4))
     assert bent["spearman"] == pytest.approx(1)
     assert bent["pearson"] == pytest.approx(4 / math.sqrt(2 * 26 / 3))
@@ -73,8 +73,8 @@ def test_the_last_label_is_the_positive_one() -> None:
 
 def test_f1_of_three_classes_is_their_mean() -> None:
     gold, guess = array(0, 0, 1, 1, 2, 2), array(0, 1, 1, 1, 2, 0)
-    found = score(THREE, gold, guess)
-    assert found["f1"] == found["macro_f1"] == pytest.approx((1 / 2 + 4 / 5 + 2 / 3) / 3)
+    result = score(THREE, gold, guess)
+    assert result["f1"] == result["macro_f1"] == pytest.approx((1 / 2 + 4 / 5 + 2 / 3) / 3)
 
 
 CLASSES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40)
@@ -90,7 +90,7 @@ def columns(rows: list[tuple[float, float]]) -> tuple[Array, Array]:
 @given(CLASSES)
 def test_classes_are_scored_as_scikit_learn_does(rows: list[tuple[float, float]]) -> None:
     gold, guess = columns(rows)
-    found = score(THREE, gold, guess)
+    result = score(THREE, gold, guess)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a single class
         expected = {
@@ -99,23 +99,23 @@ def test_classes_are_scored_as_scikit_learn_does(rows: list[tuple[float, float]]
             "macro_f1": reference.f1_score(gold, guess, average="macro", zero_division=0),
             "matthews": reference.matthews_corrcoef(gold, guess),
         }
-    assert found == pytest.approx(expected)
-    assert all(0 <= found[name] <= 1 for name in ("accuracy", "f1", "macro_f1"))
-    assert -1 - 1e-9 <= found["matthews"] <= 1 + 1e-9
+    assert result == pytest.approx(expected)
+    assert all(0 <= result[name] <= 1 for name in ("accuracy", "f1", "macro_f1"))
+    assert -1 - 1e-9 <= result["matthews"] <= 1 + 1e-9
 
 
 @given(PAIRS)
 def test_scores_are_scored_as_scipy_does(rows: list[tuple[float, float]]) -> None:
     gold, guess = columns(rows)
-    found = score(SCORES, gold, guess)
-    assert found["mse"] == pytest.approx(float(np.mean((gold - guess) ** 2)))
-    assert found["mse"] >= 0
+    result = score(SCORES, gold, guess)
+    assert result["mse"] == pytest.approx(float(np.mean((gold - guess) ** 2)))
+    assert result["mse"] >= 0
     if np.ptp(gold) and np.ptp(guess):
-        assert found["pearson"] == pytest.approx(stats.pearsonr(gold, guess).statistic)
-        assert found["spearman"] == pytest.approx(stats.spearmanr(gold, guess).statistic)
+        assert result["pearson"] == pytest.approx(stats.pearsonr(gold, guess).statistic)
+        assert result["spearman"] == pytest.approx(stats.spearmanr(gold, guess).statistic)
     else:
-        assert found["pearson"] == found["spearman"] == found["pearson_spearman"] == 0
-    assert all(-1 - 1e-9 <= found[name] <= 1 + 1e-9 for name in ("pearson", "spearman", "pearson_spearman"))
+        assert result["pearson"] == result["spearman"] == result["pearson_spearman"] == 0
+    assert all(-1 - 1e-9 <= result[name] <= 1 + 1e-9 for name in ("pearson", "spearman", "pearson_spearman"))
 
 
 @given(st.data(), PAIRS)
@@ -142,8 +142,8 @@ def test_a_model_that_always_says_the_same_gets_no_correlation_and_no_warning(co
     assert score(TWO, GOLD, guess)["matthews"] == 0
     assert score(TWO, guess, guess) == {"accuracy": 1, "f1": constant, "macro_f1": 1, "matthews": 0}
     assert score(TWO, np.full(8, 1.0), GUESS)["matthews"] == 0  # one class in gold
-    found = score(SCORES, GOLD, guess)
-    assert (found["pearson"], found["spearman"], found["pearson_spearman"], found["mse"]) == (0, 0, 0, 0.5)
+    result = score(SCORES, GOLD, guess)
+    assert (result["pearson"], result["spearman"], result["pearson_spearman"], result["mse"]) == (0, 0, 0, 0.5)
     assert score(SCORES, array(3), array(3)) == {"pearson_spearman": 0, "pearson": 0, "spearman": 0, "mse": 0}
 
 
@@ -179,8 +179,8 @@ def test_the_majority_guess_is_the_commonest_class_of_train() -> None:
 
 
 def test_the_majority_guess_of_scores_is_their_mean() -> None:
-    found = majority(SCORES, array(1, math.nan, 3), array(1, 4, math.nan))
-    assert found == {"pearson_spearman": 0, "pearson": 0, "spearman": 0, "mse": pytest.approx((1 + 4) / 2)}
+    result = majority(SCORES, array(1, math.nan, 3), array(1, 4, math.nan))
+    assert result == {"pearson_spearman": 0, "pearson": 0, "spearman": 0, "mse": pytest.approx((1 + 4) / 2)}
 
 
 def test_there_is_no_majority_score_without_gold() -> None:
@@ -196,8 +196,8 @@ def ranked(*queries: list[tuple[float, float]]) -> dict[str, float]:
     """Score queries, given as gold and score of each candidate."""
     rows = [row for query in queries for row in query]
     groups = np.repeat(np.arange(len(queries)), [len(query) for query in queries])
-    gold, said = (np.array([row[part] for row in rows], np.float64) for part in (0, 1))
-    return score(RANKED, gold, said, groups)
+    gold, text = (np.array([row[part] for row in rows], np.float64) for part in (0, 1))
+    return score(RANKED, gold, text, groups)
 
 
 def in_order(gold: tuple[float, ...]) -> tuple[float, float, int]:
@@ -221,30 +221,30 @@ QUERIES = st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=5)
 @given(QUERIES, st.randoms(use_true_random=False))
 def test_rankings_are_those_of_going_down_each_list(golds: list[list[float]], random: Any) -> None:
     scores = [random.sample([0.5 * place for place in range(20)], len(gold)) for gold in golds]
-    found = ranked(*(list(zip(*each, strict=True)) for each in zip(golds, scores, strict=True)))
+    result = ranked(*(list(zip(*each, strict=True)) for each in zip(golds, scores, strict=True)))
     seen = []
-    for gold, said in zip(golds, scores, strict=True):
+    for gold, text in zip(golds, scores, strict=True):
         if 0.0 in gold and 1.0 in gold:
-            order = sorted(range(len(gold)), key=lambda place: -said[place])
+            order = sorted(range(len(gold)), key=lambda place: -text[place])
             seen.append((*in_order(tuple(gold[place] for place in order)), len(gold)))
     if not seen:
-        assert found == {}
+        assert result == {}
         return
     first, reciprocal, judged, rows = (sum(column) for column in zip(*seen, strict=True))
     expected = {"precision_at_1": first / len(seen), "mrr": reciprocal / len(seen), "accuracy": judged / rows}
-    assert found == pytest.approx(expected)
+    assert result == pytest.approx(expected)
 
 
 @given(QUERIES, st.integers(0, 2**30))
 def test_neither_the_order_of_candidates_nor_that_of_queries_matters(golds: list[list[float]], seed: int) -> None:
     random = np.random.default_rng(seed)
     groups = np.repeat(np.arange(len(golds)), [len(gold) for gold in golds])
-    gold, said = np.concatenate(golds), random.integers(0, 4, len(groups)).astype(np.float64)
+    gold, text = np.concatenate(golds), random.integers(0, 4, len(groups)).astype(np.float64)
     order = random.permutation(len(groups))
-    found = score(RANKED, gold, said, groups)
-    assert score(RANKED, gold[order], said[order], groups[order]) == pytest.approx(found)
+    result = score(RANKED, gold, text, groups)
+    assert score(RANKED, gold[order], text[order], groups[order]) == pytest.approx(result)
     renamed = random.permutation(len(golds) + 3)[groups]
-    assert score(RANKED, gold, 2 * said + 5, renamed) == pytest.approx(found)
+    assert score(RANKED, gold, 2 * text + 5, renamed) == pytest.approx(result)
 
 
 @given(QUERIES, st.integers(0, 2**30))
@@ -252,21 +252,21 @@ def test_ties_count_as_the_worst_order_of_those_that_tie(golds: list[list[float]
     golds = [gold for gold in golds if len(set(gold)) == 2]
     random = np.random.default_rng(seed)
     for gold in golds:
-        said = random.integers(0, 3, len(gold)).astype(np.float64)
+        text = random.integers(0, 3, len(gold)).astype(np.float64)
         orders = [
             order
             for order in itertools.permutations(range(len(gold)))
-            if all(said[one] >= said[two] for one, two in itertools.pairwise(order))
+            if all(text[one] >= text[two] for one, two in itertools.pairwise(order))
         ]
         worst = min(in_order(tuple(gold[place] for place in order)) for order in orders)
-        found = ranked(list(zip(gold, said.tolist(), strict=True)))
-        assert found == pytest.approx({"precision_at_1": worst[0], "mrr": worst[1], "accuracy": worst[2] / len(gold)})
+        result = ranked(list(zip(gold, text.tolist(), strict=True)))
+        assert result == pytest.approx({"precision_at_1": worst[0], "mrr": worst[1], "accuracy": worst[2] / len(gold)})
 
 
 def test_a_constant_score_earns_nothing_and_one_that_is_no_number_neither() -> None:
     for constant in (0.0, math.nan, math.inf, -math.inf):
-        found = ranked([(1, constant), (0, constant), (0, constant)], [(0, constant), (1, constant)])
-        assert found == pytest.approx({"precision_at_1": 0, "mrr": (1 / 3 + 1 / 2) / 2, "accuracy": 1 / 5})
+        result = ranked([(1, constant), (0, constant), (0, constant)], [(0, constant), (1, constant)])
+        assert result == pytest.approx({"precision_at_1": 0, "mrr": (1 / 3 + 1 / 2) / 2, "accuracy": 1 / 5})
     assert ranked([(1, 5.0), (0, math.nan)])["precision_at_1"] == 0
     assert ranked([(1, math.nan), (0, -9.0)])["precision_at_1"] == 0
 
@@ -274,23 +274,23 @@ def test_a_constant_score_earns_nothing_and_one_that_is_no_number_neither() -> N
 @given(QUERIES)
 def test_the_simplest_ranking_is_the_mean_over_all_orders(golds: list[list[float]]) -> None:
     groups = np.repeat(np.arange(len(golds)), [len(gold) for gold in golds])
-    found = majority(RANKED, array(), np.concatenate(golds), groups)
+    result = majority(RANKED, array(), np.concatenate(golds), groups)
     golds = [gold for gold in golds if len(set(gold)) == 2]
     if not golds:
-        assert found == {}
+        assert result == {}
         return
     means = [np.mean([in_order(order) for order in itertools.permutations(gold)], axis=0) for gold in golds]
     first, reciprocal, judged = np.sum(means, axis=0)
     rows = sum(len(gold) for gold in golds)
     expected = {"precision_at_1": first / len(golds), "mrr": reciprocal / len(golds), "accuracy": judged / rows}
-    assert found == pytest.approx(expected)
+    assert result == pytest.approx(expected)
 
 
 def test_the_simplest_ranking_of_a_thousand_candidates_is_found_at_once() -> None:
     gold = np.array([1.0] + [0.0] * 999)
-    found = majority(RANKED, array(), gold, np.zeros(1000, np.int64))
+    result = majority(RANKED, array(), gold, np.zeros(1000, np.int64))
     harmonic = sum(1 / rank for rank in range(1, 1001))
-    assert found == pytest.approx({"precision_at_1": 1e-3, "mrr": harmonic / 1000, "accuracy": (998 + 2e-3) / 1000})
+    assert result == pytest.approx({"precision_at_1": 1e-3, "mrr": harmonic / 1000, "accuracy": (998 + 2e-3) / 1000})
 
 
 def test_queries_without_a_choice_or_without_all_their_gold_are_not_scored() -> None:

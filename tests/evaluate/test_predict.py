@@ -18,10 +18,10 @@ from understill.data.tokens import Tokens, encode
 from understill.errors import UserError
 from understill.evaluate.metrics import score
 from understill.evaluate.predict import predict, predict_all, read_kept, save_predictions
-from understill.evaluate.predictor import Predictor
-from understill.loading import load
+from understill.inference.loading import load
+from understill.inference.predictor import Predictions
+from understill.inference.torch_model import TorchModel
 from understill.recipe import Recipe
-from understill.runtime.answers import Predictions
 from understill.tasks import GLUE, Task
 
 #: Neither shortest nor longest first, so that sorting by length moves nearly every row.
@@ -36,11 +36,11 @@ TEXTS = [
 ]
 
 
-def tokens_of(predictor: Predictor, texts: list[Any], length: int = 32) -> Tokens:
+def tokens_of(predictor: TorchModel, texts: list[Any], length: int = 32) -> Tokens:
     return encode(texts, predictor.folder.tokenizer, length)
 
 
-def test_logits_come_back_in_the_order_of_the_rows(predictor: Predictor) -> None:
+def test_logits_come_back_in_the_order_of_the_rows(predictor: TorchModel) -> None:
     lengths = tokens_of(predictor, TEXTS).lengths.tolist()
     assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
     together = predict_all(predictor.model, tokens_of(predictor, TEXTS), predictor.tasks, 3)
@@ -53,7 +53,7 @@ def test_logits_come_back_in_the_order_of_the_rows(predictor: Predictor) -> None
     assert gaps.min() > 1e-2  # the texts are told apart, so a wrong order would have shown
 
 
-def test_the_batch_size_does_not_change_the_logits(predictor: Predictor) -> None:
+def test_the_batch_size_does_not_change_the_logits(predictor: TorchModel) -> None:
     tokens = tokens_of(predictor, TEXTS)
     whole = predict_all(predictor.model, tokens, predictor.tasks, 64)
     for batch in (1, 2, 5, 7):
@@ -62,7 +62,7 @@ def test_the_batch_size_does_not_change_the_logits(predictor: Predictor) -> None
             np.testing.assert_allclose(cut[name].logits, predictions.logits, atol=5e-5, rtol=0)
 
 
-def test_all_tasks_at_once_are_the_tasks_one_by_one(predictor: Predictor) -> None:
+def test_all_tasks_at_once_are_the_tasks_one_by_one(predictor: TorchModel) -> None:
     pairs = [(text, TEXTS[-number]) for number, text in enumerate(TEXTS)]
     for tokens in (tokens_of(predictor, TEXTS), tokens_of(predictor, pairs)):
         together = predict_all(predictor.model, tokens, predictor.tasks, 4)
@@ -97,7 +97,7 @@ def test_logits_become_labels_probabilities_and_scores() -> None:
     assert Predictions(scores, np.array([[2.5], [0.5]], np.float32)).answers == [2.5, 0.5]
 
 
-def test_texts_are_padded_with_the_tokenisers_own_token(predictor: Predictor) -> None:
+def test_texts_are_padded_with_the_tokenisers_own_token(predictor: TorchModel) -> None:
     import copy
 
     tokenizer = copy.deepcopy(predictor.folder.tokenizer)

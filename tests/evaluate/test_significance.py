@@ -13,7 +13,6 @@ from understill.evaluate.significance import (
     factor_effects,
     holm,
     mcnemar,
-    permute_seeds,
     stars,
     summarise,
 )
@@ -22,11 +21,11 @@ SCORES = st.lists(st.floats(-100, 100).map(lambda value: round(value, 3)), min_s
 
 
 def test_seeds_are_summed_up_as_a_textbook_does():
-    found = summarise([80.0, 82.0, 84.0, 90.0])
-    assert (found.median, found.mean) == (83.0, 84.0)
-    assert found.spread == pytest.approx((56 / 3) ** 0.5)
+    result = summarise([80.0, 82.0, 84.0, 90.0])
+    assert (result.median, result.mean) == (83.0, 84.0)
+    assert result.spread == pytest.approx((56 / 3) ** 0.5)
     # t of 3 degrees of freedom at 97.5 % is 3.182446
-    assert found.interval == pytest.approx((84 - 3.182446 * found.spread / 2, 84 + 3.182446 * found.spread / 2))
+    assert result.interval == pytest.approx((84 - 3.182446 * result.spread / 2, 84 + 3.182446 * result.spread / 2))
 
 
 def test_one_seed_has_no_interval():
@@ -37,11 +36,10 @@ def test_one_seed_has_no_interval():
 
 def test_three_seeds_against_three_can_not_get_below_a_tenth():
     """Of the 20 orders of six seeds, two are as far apart as these."""
-    for compare in (compare_seeds, permute_seeds):
-        found = compare([3.0, 4.0, 5.0], [0.0, 1.0, 2.0])
-        assert found.delta == 3.0
-        assert found.p == pytest.approx(0.1)
-        assert found.effect == 1.0
+    difference = compare_seeds([3.0, 4.0, 5.0], [0.0, 1.0, 2.0])
+    assert difference.delta == 3.0
+    assert difference.p == pytest.approx(0.1)
+    assert difference.effect == 1.0
 
 
 @given(SCORES, SCORES)
@@ -49,40 +47,34 @@ def test_untied_seeds_are_compared_as_scipy_does(ones, others):
     others = [value + 1e-5 for value in others]
     ones = [*dict.fromkeys(ones), 200.0]
     others = [*dict.fromkeys(others), 300.0]
-    found = compare_seeds(ones, others)
-    assert found.p == pytest.approx(stats.mannwhitneyu(ones, others, method="exact").pvalue)
+    result = compare_seeds(ones, others)
+    assert result.p == pytest.approx(stats.mannwhitneyu(ones, others, method="exact").pvalue)
     welch = stats.ttest_ind(ones, others, equal_var=False).confidence_interval(0.95)
-    assert found.interval == pytest.approx(tuple(welch), abs=1e-9)
+    assert result.interval == pytest.approx(tuple(welch), abs=1e-9)
     back = compare_seeds(others, ones)
-    assert (back.delta, back.effect, back.p) == pytest.approx((-found.delta, -found.effect, found.p))
+    assert (back.delta, back.effect, back.p) == pytest.approx((-result.delta, -result.effect, result.p))
 
 
 def test_tied_seeds_get_the_exact_p_of_all_orders():
     """The p-value of tied seeds, counted by hand over the six orders of two and two."""
-    found = compare_seeds([1.0, 1.0], [1.0, 2.0])
+    result = compare_seeds([1.0, 1.0], [1.0, 2.0])
     # The 2 is on either side in three orders of six, and those are all the outcomes there are.
-    assert found.p == pytest.approx(1.0)
-    assert found.effect == -0.5
+    assert result.p == pytest.approx(1.0)
+    assert result.effect == -0.5
     assert compare_seeds([1.0, 1.0, 1.0], [2.0, 2.0, 2.0]).p == pytest.approx(0.1)
     assert compare_seeds([5.0, 5.0], [5.0, 5.0]) == (0.0, (0.0, 0.0), 1.0, 0.0, "Mann-Whitney U over seeds")
 
 
 def test_many_tied_seeds_are_compared_all_the_same():
-    found = compare_seeds([1.0, 2.0, 3.0] * 10, [2.0, 3.0, 4.0] * 10)
-    assert found.p is not None and found.p < 0.001
+    result = compare_seeds([1.0, 2.0, 3.0] * 10, [2.0, 3.0, 4.0] * 10)
+    assert result.p is not None and result.p < 0.001
 
 
 def test_a_single_seed_gives_a_delta_and_no_verdict():
-    for compare in (compare_seeds, permute_seeds):
-        found = compare([3.0], [1.0, 2.0])
-        assert (found.delta, found.interval, found.p) == (1.5, None, None)
-        with pytest.raises(ValueError, match="both sides"):
-            compare([], [1.0])
-
-
-def test_permuted_means_give_the_share_of_orders_that_are_as_far_apart():
-    # Sums of two of 0, 1, 2, 4: 1, 2, 4, 3, 5, 6. As low as 1 is one of six, and so is as high as 6.
-    assert permute_seeds([0.0, 1.0], [2.0, 4.0]).p == pytest.approx(2 / 6)
+    difference = compare_seeds([3.0], [1.0, 2.0])
+    assert (difference.delta, difference.interval, difference.p) == (1.5, None, None)
+    with pytest.raises(ValueError, match="both sides"):
+        compare_seeds([], [1.0])
 
 
 # Factors --------------------------------------------------------------------------------------------------------------
@@ -97,28 +89,28 @@ def test_effects_of_a_two_by_two_design_are_those_worked_by_hand():
         ("soft", "none"): [73.0, 75.0],
         ("soft", "rules"): [79.0, 81.0],
     }
-    found = factor_effects(cells, TWO)
-    assert list(found) == ["labels", "augmentation", "labels × augmentation"]
+    result = factor_effects(cells, TWO)
+    assert list(result) == ["labels", "augmentation", "labels × augmentation"]
     # Means 70, 72, 74, 80; the variance within a cell is 2, with 4 degrees of freedom.
-    assert found["labels"].delta == pytest.approx((74 + 80) / 2 - (70 + 72) / 2)
-    assert found["augmentation"].delta == pytest.approx((72 + 80) / 2 - (70 + 74) / 2)
-    assert found["labels × augmentation"].delta == pytest.approx((80 - 74) - (72 - 70))
-    assert "not halved" in found["labels × augmentation"].test
+    assert result["labels"].delta == pytest.approx((74 + 80) / 2 - (70 + 72) / 2)
+    assert result["augmentation"].delta == pytest.approx((72 + 80) / 2 - (70 + 74) / 2)
+    assert result["labels × augmentation"].delta == pytest.approx((80 - 74) - (72 - 70))
+    assert "not halved" in result["labels × augmentation"].test
     # A main effect is a difference of two means of four, so its variance is 2 · (1/4 + 1/4) = 1; t(4) is 2.776445.
-    assert found["labels"].interval == pytest.approx((6 - 2.776445, 6 + 2.776445), abs=1e-5)
-    assert found["labels"].p == pytest.approx(2 * stats.t.sf(6, 4))
-    assert found["labels"].effect == pytest.approx(6 / 2**0.5)
+    assert result["labels"].interval == pytest.approx((6 - 2.776445, 6 + 2.776445), abs=1e-5)
+    assert result["labels"].p == pytest.approx(2 * stats.t.sf(6, 4))
+    assert result["labels"].effect == pytest.approx(6 / 2**0.5)
     # The interaction is a sum of four means of two, each of variance 1.
-    assert found["labels × augmentation"].p == pytest.approx(2 * stats.t.sf(4 / 2, 4))
+    assert result["labels × augmentation"].p == pytest.approx(2 * stats.t.sf(4 / 2, 4))
 
 
 def test_one_factor_of_two_levels_is_the_t_test_of_students():
     ones, others = [70.0, 72.0, 75.0], [74.0, 79.0]
-    found = factor_effects({("a",): ones, ("b",): others}, {"labels": ["a", "b"]})["labels"]
+    result = factor_effects({("a",): ones, ("b",): others}, {"labels": ["a", "b"]})["labels"]
     known = stats.ttest_ind(others, ones)
-    assert found.delta == pytest.approx(np.mean(others) - np.mean(ones))
-    assert found.p == pytest.approx(known.pvalue)
-    assert found.interval == pytest.approx(tuple(known.confidence_interval(0.95)))
+    assert result.delta == pytest.approx(np.mean(others) - np.mean(ones))
+    assert result.p == pytest.approx(known.pvalue)
+    assert result.interval == pytest.approx(tuple(known.confidence_interval(0.95)))
 
 
 def test_more_levels_are_each_set_against_the_first():
@@ -127,12 +119,12 @@ def test_more_levels_are_each_set_against_the_first():
         for rule, base in (("none", 60), ("mask", 63), ("swap", 58))
         for student, gain in (("small", 0), ("large", 5))
     }
-    found = factor_effects(cells, {"rule": ["none", "mask", "swap"], "student": ["small", "large"]})
-    assert {name: each.delta for name, each in found.items()} == pytest.approx(
+    result = factor_effects(cells, {"rule": ["none", "mask", "swap"], "student": ["small", "large"]})
+    assert {name: each.delta for name, each in result.items()} == pytest.approx(
         {"rule: mask": 3, "rule: swap": -2, "student": 5}
     )
     # One seed a cell leaves nothing to judge by.
-    assert all((each.interval, each.p, each.effect) == (None, None, None) for each in found.values())
+    assert all((each.interval, each.p, each.effect) == (None, None, None) for each in result.values())
 
 
 def test_three_factors_have_three_pairs_averaged_over_the_third():
@@ -143,18 +135,18 @@ def test_three_factors_have_three_pairs_averaged_over_the_third():
         for b in "01"
         for c in "01"
     }
-    found = factor_effects(cells, factors)
-    assert list(found) == ["a", "b", "c", "a × b", "a × c", "b × c"]
-    assert found["a × b"].delta == pytest.approx(3 + 8 / 2)
-    assert found["a"].delta == pytest.approx(2 + 3 / 2 + 8 / 4)
+    result = factor_effects(cells, factors)
+    assert list(result) == ["a", "b", "c", "a × b", "a × c", "b × c"]
+    assert result["a × b"].delta == pytest.approx(3 + 8 / 2)
+    assert result["a"].delta == pytest.approx(2 + 3 / 2 + 8 / 4)
 
 
 def test_seeds_that_all_agree_have_no_p():
-    found = factor_effects({("a",): [1.0, 1.0], ("b",): [2.0, 2.0]}, {"labels": ["a", "b"]})["labels"]
-    assert found == Difference(1.0, Interval(1.0, 1.0), None, None, "t")
+    result = factor_effects({("a",): [1.0, 1.0], ("b",): [2.0, 2.0]}, {"labels": ["a", "b"]})["labels"]
+    assert result == Difference(1.0, Interval(1.0, 1.0), None, None, "t")
     # The mean of three equal scores is another number where they have no end in binary.
-    found = factor_effects({("a",): [0.02] * 3, ("b",): [0.025] * 3}, {"labels": ["a", "b"]})["labels"]
-    assert (found.p, found.effect) == (None, None)
+    result = factor_effects({("a",): [0.02] * 3, ("b",): [0.025] * 3}, {"labels": ["a", "b"]})["labels"]
+    assert (result.p, result.effect) == (None, None)
 
 
 def test_a_missing_cell_is_named():
@@ -187,10 +179,10 @@ def test_holm_leaves_out_what_has_no_p():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_keeps_the_order_and_never_helps(ps):
-    found = holm(ps)
-    assert all(p <= corrected <= 1 for p, corrected in zip(ps, found, strict=True))
-    assert min(found) == pytest.approx(min(1, min(ps) * len(ps)))
-    assert sorted(range(len(ps)), key=lambda place: (found[place], ps[place])) == sorted(
+    result = holm(ps)
+    assert all(p <= corrected <= 1 for p, corrected in zip(ps, result, strict=True))
+    assert min(result) == pytest.approx(min(1, min(ps) * len(ps)))
+    assert sorted(range(len(ps)), key=lambda place: (result[place], ps[place])) == sorted(
         range(len(ps)), key=lambda place: ps[place]
     )
 
@@ -210,17 +202,17 @@ def rows(both: int, one: int, other: int, none: int) -> tuple[list[bool], list[b
 
 
 def test_few_rows_apart_are_counted_exactly():
-    found = mcnemar(*rows(80, 8, 2, 10))
+    result = mcnemar(*rows(80, 8, 2, 10))
     # 2 · (1 + 10 + 45) / 1024
-    assert found.p == pytest.approx(2 * 56 / 1024)
-    assert (found.delta, found.effect, found.test) == (pytest.approx(0.06), pytest.approx(0.6), "McNemar, exact")
+    assert result.p == pytest.approx(2 * 56 / 1024)
+    assert (result.delta, result.effect, result.test) == (pytest.approx(0.06), pytest.approx(0.6), "McNemar, exact")
 
 
 def test_many_rows_apart_take_the_corrected_chi_square():
-    found = mcnemar(*rows(100, 59, 86, 55))
-    assert found.p == pytest.approx(stats.chi2.sf((27 - 1) ** 2 / 145, 1))
-    assert found.test == "McNemar, chi-square"
-    assert found.interval is not None and found.interval.low < -27 / 300 < found.interval.high
+    result = mcnemar(*rows(100, 59, 86, 55))
+    assert result.p == pytest.approx(stats.chi2.sf((27 - 1) ** 2 / 145, 1))
+    assert result.test == "McNemar, chi-square"
+    assert result.interval is not None and result.interval.low < -27 / 300 < result.interval.high
 
 
 def test_models_that_are_right_together_do_not_differ():

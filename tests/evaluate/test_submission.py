@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from understill.errors import UserError
 from understill.evaluate.submission import SHEETS, as_answers, as_text, check_text, in_words, packed
-from understill.runtime.answers import Predictions
+from understill.inference.predictor import Predictions
 from understill.tasks import GLUE, RANKING, Task
 
 
@@ -76,8 +76,8 @@ def test_the_best_candidate_of_each_query_is_right_and_the_others_are_wrong(rows
 
 def test_classes_are_named_in_the_order_of_the_model() -> None:
     task = Task("rte", "classification", ("a", "b"), "label", labels=("not_entailment", "entailment"))
-    said = Predictions(task, np.array([[0.0, 1.0], [1.0, 0.0]], np.float32))
-    assert in_words(SHEETS["RTE.tsv"], as_answers(said, None)) == ["entailment", "not_entailment"]
+    printed = Predictions(task, np.array([[0.0, 1.0], [1.0, 0.0]], np.float32))
+    assert in_words(SHEETS["RTE.tsv"], as_answers(printed, None)) == ["entailment", "not_entailment"]
 
 
 WNLI = as_text(["0"] * 146)
@@ -114,6 +114,6 @@ def test_what_the_benchmark_takes_passes(name: str, answer: str) -> None:
 def test_the_same_files_give_the_same_zip() -> None:
     files: dict[str, Any] = {"WNLI.tsv": WNLI, "AX.tsv": as_text(["neutral"] * 3)}
     assert packed(files) == packed(files)
-    with zipfile.ZipFile(io.BytesIO(packed(files))) as found:
-        assert found.testzip() is None
-        assert {name: found.read(name).decode() for name in found.namelist()} == files
+    with zipfile.ZipFile(io.BytesIO(packed(files))) as result:
+        assert result.testzip() is None
+        assert {name: result.read(name).decode() for name in result.namelist()} == files

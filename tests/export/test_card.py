@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kinds import FOLLOWS, MOOD, TOPIC
-from understill.evaluate.clock import Latency
-from understill.evaluate.efficiency import BoundedValue
+from understill.bench.clock import BoundedValue, Latency
 from understill.export.card import Card, DevScore, as_markdown
 from understill.tasks import Task
 

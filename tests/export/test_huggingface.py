@@ -12,14 +12,14 @@ from transformers import AutoModelForSequenceClassification, pipeline
 
 from kinds import ALIKE, BEST, FOLLOWS, KINDS, MOOD, STARS, TASKS, TEXTS, TOPIC, save_kind
 from kinds import SECOND as ANY_SECOND
-from understill.disk import seal
+from understill.atomic import seal
 from understill.errors import UserError
-from understill.evaluate.predictor import Predictor
 from understill.export.formats import refuse_others
 from understill.export.huggingface import score_link, write_classifier
-from understill.loading import load
-from understill.models.encoder import HEAD_SHAPES
+from understill.inference.loading import load
+from understill.inference.torch_model import TorchModel
 from understill.models.folder import load_model
+from understill.models.shape import HEAD_SHAPES
 from understill.tasks import Task
 from understill.teachers.checkpoints import open_checkpoint
 
@@ -28,8 +28,8 @@ SECOND = [text or "bad" for text in ANY_SECOND]
 PLAIN = tuple(task for task in TASKS if task is not BEST)
 
 
-def opened(root: Path, network: str, tasks: tuple[Task, ...] = PLAIN, **heads: Any) -> Predictor:
-    return Predictor(load_model(save_kind(root / "model", network, tasks, **heads)))
+def opened(root: Path, network: str, tasks: tuple[Task, ...] = PLAIN, **heads: Any) -> TorchModel:
+    return TorchModel(load_model(save_kind(root / "model", network, tasks, **heads)))
 
 
 def raw_logits(folder: Path, pair: bool) -> np.ndarray[Any, Any]:

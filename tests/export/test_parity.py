@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 
 from kinds import MOOD, STARS
 from understill.errors import UserError
-from understill.export.int8 import Rounded, refuse_loss
-from understill.export.parity import TOLERANCE, Parity, compare, refuse_difference, refuse_no_numbers
-from understill.runtime.answers import Predictions
+from understill.export.parity import (
+    TOLERANCE,
+    Parity,
+    Rounded,
+    compare,
+    refuse_difference,
+    refuse_loss,
+    refuse_no_numbers,
+)
+from understill.inference.predictor import Predictions
 from understill.tasks import Task
 
 

@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from kinds import ALIKE, FOLLOWS, MOOD, STARS, TEXTS, TOPIC, save_kind
 from kinds import SECOND as ANY_SECOND
 from tiny import WORDS
-from understill.disk import seal
+from understill.atomic import seal
 from understill.errors import UserError
-from understill.evaluate.predictor import Predictor
 from understill.export.huggingface import write_classifier
 from understill.export.sentences import lines_of
-from understill.loading import load
+from understill.inference.loading import load
+from understill.inference.torch_model import TorchModel
 from understill.models.folder import load_model
 from understill.models.pooling import own_pooling
 from understill.models.shape import HEAD_SHAPES
@@ -34,8 +34,8 @@ SECOND = [*(text or "bad" for text in ANY_SECOND), *MANY[: len(TEXTS) - 1 : -1]]
 
 def written(
     root: Path, network: str, task: Task, tasks: tuple[Task, ...] = PLAIN, pooling: Any = "mean", **heads: Any
-) -> Predictor:
-    predictor = Predictor(load_model(save_kind(root / "model", network, tasks, pooling=pooling, **heads)))
+) -> TorchModel:
+    predictor = TorchModel(load_model(save_kind(root / "model", network, tasks, pooling=pooling, **heads)))
     (root / "plain").mkdir()
     write_classifier(predictor.folder, task, root / "plain")
     return predictor

@@ -16,7 +16,8 @@ import pytest
 
 from understill.errors import UserError
 from understill.models import assets
-from understill.models.assets import ASSETS, AssetSource, cache_folder, known, locate
+from understill.models.assets import cache_folder, known, locate
+from understill.models.catalogue import ASSETS, AssetSource
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -226,7 +227,7 @@ def test_parts_that_are_no_archive_are_refused(whole: bytes, site: Path, monkeyp
 
 def test_an_archive_far_larger_than_the_model_is_refused(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pin(monkeypatch, "mpnet")
-    monkeypatch.setattr(assets, "_ALLOWANCE", 100)
+    monkeypatch.setattr("understill.models.unpack._ALLOWANCE", 100)
     install_parts(site, archive({"all-mpnet-base-v2/more.json": b" " * 1000}))
     with pytest.raises(UserError, match="far larger"):
         locate("mpnet")

@@ -20,17 +20,9 @@ from transformers import AutoConfig, AutoModel
 from helpers import TASKS, liven, same, some_batch, some_batches, some_model, weights_of, wider
 from understill import pipeline
 from understill.errors import UserError
-from understill.models.encoder import (
-    Encoder,
-    check_layers,
-    identity,
-    kept_layers,
-    load_encoder,
-    load_tokenizer,
-    readable,
-    resolve,
-)
+from understill.models.encoder import check_layers, identity, kept_layers, load_encoder, load_tokenizer, resolve
 from understill.models.folder import load_model, save_model
+from understill.models.transformer import Encoder, max_tokens
 from understill.recipe import Recipe
 from understill.recipe.schema import EncoderSpec
 
@@ -137,7 +129,7 @@ def test_rows_as_long_as_the_encoder_can_read_work_and_longer_ones_are_refused(
     kind: str, limit: int, tiny_of: Callable[[str], Path]
 ) -> None:
     encoder = load(tiny_of(kind), max_length=limit).eval()
-    assert readable(encoder.config) == limit
+    assert max_tokens(encoder.config) == limit
     batch = replace(some_batch(1), ids=torch.full((1, limit), 7), lengths=torch.tensor([limit]))
     assert encoder(batch).isfinite().all()
     with pytest.raises((IndexError, RuntimeError)):
@@ -148,8 +140,8 @@ def test_rows_as_long_as_the_encoder_can_read_work_and_longer_ones_are_refused(
 
 def test_the_usual_roberta_reads_two_tokens_less_than_it_has_positions() -> None:
     for kind in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        assert readable(AutoConfig.for_model(kind, max_position_embeddings=514, pad_token_id=1)) == 512
-    assert readable(AutoConfig.for_model("bert", max_position_embeddings=512)) == 512
+        assert max_tokens(AutoConfig.for_model(kind, max_position_embeddings=514, pad_token_id=1)) == 512
+    assert max_tokens(AutoConfig.for_model("bert", max_position_embeddings=512)) == 512
 
 
 @pytest.mark.parametrize(

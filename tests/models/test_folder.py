@@ -13,9 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import STARS, TASKS, TOPIC, liven, same, some_batch, some_model, weights_of
-from understill.disk import seal
+from understill.atomic import seal
 from understill.errors import UserError
-from understill.models import folder as folders
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, new_model
@@ -188,7 +187,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 # Interrupted saves ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", ["save_file", "_write"])
+@pytest.mark.parametrize("function", ["understill.models.folder.save_file", "understill.atomic.seal"])
 def test_an_interrupted_save_leaves_the_old_folder_as_it_was(
     function: str, saved: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +196,7 @@ def test_an_interrupted_save_leaves_the_old_folder_as_it_was(
     def fail(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folders, function, fail)
+    monkeypatch.setattr(function, fail)
     with pytest.raises(KeyboardInterrupt):
         save(saved, some_model(tiny, seed=1), tiny)
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from helpers import MOOD, STARS, TASKS
-from understill.models.encoder import HEAD_SHAPES, HeadShape
 from understill.models.heads import Heads, to_scores
+from understill.models.shape import HEAD_SHAPES, HeadShape
 
 SHAPES = [HEAD_SHAPES[kind] for kind in ("bert", "roberta", "electra", "distilbert")]
 WIDTH = 16

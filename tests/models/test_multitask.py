@@ -14,8 +14,8 @@ from transformers import AutoModelForSequenceClassification
 
 from helpers import MOOD, STARS, TASKS, TOPIC, liven, same, some_batch, some_model, weights_of
 from understill.errors import UserError
-from understill.models.encoder import HEAD_SHAPES
 from understill.models.multitask import MultiTaskModel, continued, new_model
+from understill.models.shape import HEAD_SHAPES
 from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 

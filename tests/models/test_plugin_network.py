@@ -14,10 +14,10 @@ import yaml
 from plugins import attentive
 from understill import pipeline
 from understill.errors import UserError
-from understill.loading import load
+from understill.inference.loading import load
 from understill.models.folder import load_model
 from understill.models.words import WordNetwork, WordsConfig
-from understill.pipeline.plan import Plan
+from understill.pipeline.plan.parts import Plan
 from understill.plugins import NETWORKS
 from understill.recipe import Recipe, make_recipe
 from understill.report.build import build

@@ -22,7 +22,7 @@ from understill.data.packed import pack
 from understill.data.tokens import encode
 from understill.errors import UserError
 from understill.evaluate.predict import predict_all
-from understill.loading import load
+from understill.inference.loading import load
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, continued, new_model
@@ -30,7 +30,7 @@ from understill.models.siamese import Siamese, compared
 from understill.recipe import Recipe
 from understill.recipe.schema import EncoderSpec, HeadsSpec, Training
 from understill.tasks import Task
-from understill.train.fast import why_not
+from understill.train.cuda_graph import why_not
 
 ALIKE = Task("alike", "regression", ("one", "two"), "label", range=(0.0, 5.0))
 FOLLOWS = Task("follows", "classification", ("one", "two"), "label", ("yes", "no"))

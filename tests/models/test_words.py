@@ -25,7 +25,7 @@ from understill.models.bilstm import BiLstm
 from understill.models.encoder import build_encoder, load_encoder
 from understill.models.folder import load_model, save_model
 from understill.models.multitask import MultiTaskModel, continued, new_model
-from understill.models.static import Mean
+from understill.models.textnet import Mean
 from understill.models.words import (
     VECTORS,
     WordEncoder,
@@ -303,7 +303,7 @@ def test_broken_vectors_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_is_saved_and_loaded_as_it_is(kind: str, tmp_path: Path) -> None:
-    from understill.data.vocabulary import word_tokenizer
+    from understill.data.word_tokenizer import word_tokenizer
 
     tokenizer = word_tokenizer([" ".join(f"w{number}" for number in range(120))], 100)
     model = model_of(kind, channels="both")

@@ -25,8 +25,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Callable[..., 
     turned = [
         (text, "fine" if label == "bad" or n % 3 else "bad") for n, (text, label, _) in enumerate(notes("dev", 48))
     ]
-    said = [(text, label) for text, label, _ in notes("train", 60)]
-    write(root / "said.csv", [("message", "label"), *said, *turned])
+    message = [(text, label) for text, label, _ in notes("train", 60)]
+    write(root / "said.csv", [("message", "label"), *message, *turned])
     own = {"train": train, "dev": dev, "text": "message", "label": "label"}
 
     def make(name: str, **changes: Any) -> Recipe:

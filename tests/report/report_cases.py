@@ -21,8 +21,8 @@ def write(path: Path, rows: Sequence[Sequence[Any]]) -> str:
 
 def notes(split: str, count: int) -> list[tuple[str, str, str]]:
     """Rows of a task of the user's own, with a column that the task does not read."""
-    said = [("bad", "too long") if n % 2 else ("fine", "good") for n in range(count)]
+    text = [("bad", "too long") if n % 2 else ("fine", "good") for n in range(count)]
     return [
         (f"{split} note {n:03d} {'the film was ' * (n % 4)}{words} {EVIL}", label, REGIONS[n % 3])
-        for n, (label, words) in enumerate(said)
+        for n, (label, words) in enumerate(text)
     ]

@@ -36,7 +36,7 @@ def test_scores_are_those_of_the_run(facts: Facts, taught: pipeline.Run) -> None
     columns = taught.columns
     assert facts.columns == tuple(columns) == ("majority", "linear probe", "teachers", "baseline", "student")
     (row,) = facts.scores
-    assert {name: score.summary.mean for name, score in row.scores.items()} == pytest.approx(
+    assert {name: score.mean for name, score in row.scores.items()} == pytest.approx(
         {name: scores["note/dev"]["accuracy"] for name, scores in columns.items()}
     )
 
@@ -49,11 +49,9 @@ def test_intervals_and_calibration_and_agreement_are_those_of_the_kept_rows(
     assert row.scores["student"].interval == interval_of(task, student.gold, student.predictions.values)
     assert place.calibrations["teachers"] == calibration(teachers.gold, teachers.predictions.logits)
     assert place.agreement == agreement(task, student.predictions.logits, teachers.predictions.logits)
-    assert place.retention["accuracy"] == pytest.approx(
-        row.scores["student"].summary.mean / row.scores["teachers"].summary.mean
-    )
+    assert place.retention["accuracy"] == pytest.approx(row.scores["student"].mean / row.scores["teachers"].mean)
     assert place.confusion is not None and place.confusion.sum() == len(student.gold) == 48
-    assert np.trace(place.confusion) == round(48 * row.scores["student"].summary.mean)
+    assert np.trace(place.confusion) == round(48 * row.scores["student"].mean)
 
 
 def test_comparisons_are_corrected_together_and_are_those_of_compare(facts: Facts, taught: pipeline.Run) -> None:
@@ -61,31 +59,31 @@ def test_comparisons_are_corrected_together_and_are_those_of_compare(facts: Fact
     folder = taught.folder
     alone = [pipeline.compare([f"{folder}:{each.first}", str(folder)])[0].compared[0] for each in facts.versus]
     for each, one in zip(facts.versus, alone, strict=True):
-        assert each.found.compared[0].difference == one.difference
+        assert each.compared[0].difference == one.difference
     least = min(one.difference.p or 1 for one in alone)
-    assert min(each.found.compared[0].p or 1 for each in facts.versus) == pytest.approx(min(1, 2 * least))
+    assert min(each.compared[0].p or 1 for each in facts.versus) == pytest.approx(min(1, 2 * least))
 
 
 def test_the_rows_on_which_student_and_teacher_differ_are_all_found_the_clearest_first(
     facts: Facts, kept: dict[str, KeptRows]
 ) -> None:
-    found = facts.places[0].examples
+    result = facts.places[0].examples
     student, teachers = (kept[name].predictions for name in ("student", "teachers"))
     sure = student.probabilities.max(axis=1) * teachers.probabilities.max(axis=1)
     differ = np.flatnonzero(student.values != teachers.values)
     order = differ[np.argsort(-sure[differ].astype(np.float64), kind="stable")]
-    assert found.total == len(found.shown) == len(order) > 1
+    assert result.total == len(result.shown) == len(order) > 1
     rows = notes("dev", 48)
-    assert sorted(example.texts[0] for example in found.shown) == sorted(rows[row][0] for row in order)
-    assert all(EVIL in example.texts[0] for example in found.shown), "texts come as they are"
+    assert sorted(example.texts[0] for example in result.shown) == sorted(rows[row][0] for row in order)
+    assert all(EVIL in example.texts[0] for example in result.shown), "texts come as they are"
     sure_of = {rows[row][0]: sure[row] for row in order}
-    shown = [sure_of[example.texts[0]] for example in found.shown]
+    shown = [sure_of[example.texts[0]] for example in result.shown]
     assert shown == pytest.approx(sorted(shown, reverse=True)) and shown[0] > shown[-1]
     labels = student.task.labels
-    for example in found.shown:
+    for example in result.shown:
         row = next(number for number, each in enumerate(rows) if each[0] == example.texts[0])
-        said = [labels[int(each.values[row])] for each in (student, teachers)]
-        assert [answer.split(" (")[0] for answer in example.answers] == said and example.gold == rows[row][1]
+        text = [labels[int(each.values[row])] for each in (student, teachers)]
+        assert [answer.split(" (")[0] for answer in example.answers] == text and example.gold == rows[row][1]
 
 
 def test_a_column_of_the_users_own_parts_the_rows(facts: Facts) -> None:
@@ -125,19 +123,19 @@ def test_data_that_has_changed_is_said(made: Callable[..., Recipe], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [
         ("predictions/note.dev.parquet", "note.dev.parquet was changed or damaged → run the recipe again"),
         ("log.jsonl", "log.jsonl was changed or damaged → run the recipe again"),
     ],
 )
 def test_a_broken_file_of_a_run_is_one_sentence(
-    name: str, said: str, taught: pipeline.Run, recipe: Recipe, tmp_path: Path
+    name: str, text: str, taught: pipeline.Run, recipe: Recipe, tmp_path: Path
 ) -> None:
     root = shutil.copytree(taught.folder.parent, tmp_path / "runs", symlinks=True)
     for file in (root / "artifacts").glob(f"*/{name}"):
         file.write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=text):
         build(root / taught.folder.name, recipe, timing=False)
 
 
@@ -150,12 +148,12 @@ def test_a_teacher_that_is_silent_on_rows_is_compared_on_the_others(made: Callab
     teacher = recipe.teachers[0].model_copy(update={"predictions": (str(shorter),)})
     recipe = recipe.model_copy(update={"teachers": (teacher,)})
     run = pipeline.run(recipe)
-    found = build(run.folder, recipe, timing=False)
-    assert found.places[0].agreement is not None and found.places[0].agreement.rows == 28
-    assert found.places[0].calibrations["teachers"].rows == 28
-    assert len(found.places[0].examples.shown) <= 28
-    (versus,) = found.versus
-    (compared,) = versus.found.compared
+    result = build(run.folder, recipe, timing=False)
+    assert result.places[0].agreement is not None and result.places[0].agreement.rows == 28
+    assert result.places[0].calibrations["teachers"].rows == 28
+    assert len(result.places[0].examples.shown) <= 28
+    (versus,) = result.versus
+    (compared,) = versus.compared
     task = run.tasks["note"]
     student = read_kept(run.models[-1].folder.parent / "predictions" / "note.dev.parquet", task)
     assert compared.first.mean == run.teachers["note/dev"]["accuracy"]

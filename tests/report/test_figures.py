@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understill import numbers
 from understill.report import figures
 from understill.report.figures import Bar, Line
 
@@ -29,12 +28,12 @@ def texts(svg: str) -> list[str]:
 @given(NUMBERS, NUMBERS)
 def test_ticks_are_few_even_and_inside(one: float, other: float) -> None:
     low, high = sorted((one, other))
-    found = figures.ticks(low, high)
+    result = figures.ticks(low, high)
     if high - low > 1e-6 * max(abs(low), abs(high)):
         reach = (high - low) * 1e-6
-        assert 2 <= len(found) <= 7
-        assert low - reach <= min(found) and max(found) <= high + reach
-        steps = {round((after - before) / (high - low), 6) for before, after in itertools.pairwise(found)}
+        assert 2 <= len(result) <= 7
+        assert low - reach <= min(result) and max(result) <= high + reach
+        steps = {round((after - before) / (high - low), 6) for before, after in itertools.pairwise(result)}
         assert len(steps) == 1
 
 
@@ -51,7 +50,7 @@ def test_names_stay_text() -> None:
         assert "<b>" not in svg
 
 
-def test_what_nothing_beats_is_joined() -> None:
+def test_the_pareto_front_is_drawn() -> None:
     fast, slow, bad = ("fast", 1.0, 80.0, 1.0), ("slow", 10.0, 90.0, 9.0), ("bad", 11.0, 70.0, 9.0)
     front = re.search(r'points="([^"]+)" class="front"', figures.scatter("x", [slow, bad, fast], "ms", "score"))
     assert front and len(front.group(1).split()) == 2
@@ -64,9 +63,9 @@ def test_a_long_name_keeps_its_end_and_fits() -> None:
     bars = [
         Bar(f"{'a_task_with_a_long_name_' * 3}, student − {other}", 1.0, 0.5, 2.0) for other in ("baseline", "teachers")
     ]
-    found = [text for text in texts(figures.intervals("x", bars, "points")) if text.startswith("a_task")]
-    assert [text.rpartition(" ")[2] for text in found] == ["baseline", "teachers"]
-    assert max(map(len, found)) <= 36
+    result = [text for text in texts(figures.intervals("x", bars, "points")) if text.startswith("a_task")]
+    assert [text.rpartition(" ")[2] for text in result] == ["baseline", "teachers"]
+    assert max(map(len, result)) <= 36
 
 
 def test_no_circle_covers_a_name() -> None:
@@ -75,24 +74,10 @@ def test_no_circle_covers_a_name() -> None:
 
 
 def test_a_matrix_shows_every_count_but_none_of_nothing() -> None:
-    found = texts(figures.matrix("x", ["calm", "upset"], [[30, 1], [0, 20]]))
-    assert [text for text in found if text.isdigit()] == ["30", "1", "20"]
+    result = texts(figures.matrix("x", ["calm", "upset"], [[30, 1], [0, 20]]))
+    assert [text for text in result if text.isdigit()] == ["30", "1", "20"]
 
 
 def test_a_line_of_one_point_is_seen() -> None:
     svg = figures.lines("x", [Line("a", [(100.0, 0.5)])], "steps", "loss")
     assert len(list(drawn(svg).iter("{http://www.w3.org/2000/svg}circle"))) == 1
-
-
-def test_numbers_are_written_for_readers() -> None:
-    assert [numbers.figure("accuracy", 0.8768), numbers.figure("mse", 0.8768)] == ["87.7", "0.877"]
-    assert [numbers.change("accuracy", value) for value in (0.0123, -0.0123, -0.0001)] == ["+1.2", "−1.2", "+0.0"]
-    assert [numbers.chance(p) for p in (None, 0.0001, 0.0421)] == ["–", "< 0.001", "0.042"]
-    assert [numbers.large(count) for count in (12, 3400, 22_700_000, 1.5e9)] == ["12", "3.4 k", "22.7 M", "1.5 G"]
-    assert [numbers.times(factor) for factor in (0.0512, 0.95, 2.04, 41.3, 349.0)] == [
-        "0.05×",
-        "0.95×",
-        "2.0×",
-        "41×",
-        "349×",
-    ]

@@ -18,7 +18,7 @@ from understill.evaluate.significance import summarise
 from understill.recipe import Recipe, load_recipe
 from understill.report import write_report
 from understill.report.blocks import Paragraph, ReportSection, Table, Tiles
-from understill.report.facts import Facts, Score, ScoreRow
+from understill.report.facts import Facts, ScoreRow
 from understill.report.html import to_html
 from understill.report.markdown import to_markdown
 from understill.report.sections import sections
@@ -106,44 +106,44 @@ def test_every_kind_of_run_has_a_report(kind: str, made: Callable[..., Recipe]) 
     recipe = made(kind, **KINDS[kind])
     folder = pipeline.run(recipe).folder
     page = check(write_report(folder, recipe, timing=False).read_text(encoding="utf-8"))
-    said = (folder / "report.md").read_text(encoding="utf-8")
-    assert said.startswith("# ") and page.tables
+    message = (folder / "report.md").read_text(encoding="utf-8")
+    assert message.startswith("# ") and page.tables
     for word, kinds in {
         "Ablations": ("ablations",),
         "Effects of the factors": ("factors",),
         "Where the model is wrong": ("without-teachers", "each-by-itself", "ranking-alone"),
         "Reliability": (),
     }.items():
-        assert (f"## {word}" in said) == (kind in kinds), word
+        assert (f"## {word}" in message) == (kind in kinds), word
 
 
 def test_the_markdown_says_what_the_page_says(facts: Facts) -> None:
     parts = sections(facts)
     page = check(to_html("taught", parts))
-    said = to_markdown("taught", parts)
-    lines = [re.split(r"(?<!\\) \| ", line[2:-2]) for line in said.splitlines() if line.startswith("| ")]
+    message = to_markdown("taught", parts)
+    lines = [re.split(r"(?<!\\) \| ", line[2:-2]) for line in message.splitlines() if line.startswith("| ")]
     plain = [[re.sub(r"\\(.)", r"\1", cell).strip() for cell in line] for line in lines]
     for table in page.tables:
         for row in table[:21]:  # Markdown shows the first rows of examples only
             assert [" ".join(cell.split()) for cell in row] in plain
-    assert not re.search(r"(?<!\\)[<>]", said.partition("```")[0]), "nothing in it is HTML"
+    assert not re.search(r"(?<!\\)[<>]", message.partition("```")[0]), "nothing in it is HTML"
 
 
 def test_what_is_below_what_it_should_beat_is_said_first_and_marked_in_the_table(facts: Facts) -> None:
-    def told(**scores: float) -> list[ReportSection]:
-        found = {name: Score(summarise([value]), None) for name, value in scores.items()}
-        found["linear probe"] = found.pop("probe")
-        return sections(replace(facts, scores=(ScoreRow("note/dev", "accuracy", found),)))
+    def output(**scores: float) -> list[ReportSection]:
+        result = {name: summarise([value]) for name, value in scores.items()}
+        result["linear probe"] = result.pop("probe")
+        return sections(replace(facts, scores=(ScoreRow("note/dev", "accuracy", result),)))
 
-    first, second = told(majority=0.5, probe=0.9, teachers=0.6, baseline=0.65, student=0.7)[0].blocks[:2]
+    first, second = output(majority=0.5, probe=0.9, teachers=0.6, baseline=0.65, student=0.7)[0].blocks[:2]
     assert isinstance(first, Paragraph) and first.strong and isinstance(second, Paragraph)
     assert first.text.startswith("note: the student (70.0) is below a linear head on the frozen encoder (90.0) → ")
     assert second.text.startswith("note: the teachers (60.0) are below the baseline (65.0) and the student (70.0), ")
-    parts = told(majority=0.5, probe=0.9, teachers=0.6, baseline=0.65, student=0.7)
+    parts = output(majority=0.5, probe=0.9, teachers=0.6, baseline=0.65, student=0.7)
     table = next(block for block in parts[1].blocks if isinstance(block, Table))
     assert [cell.endswith("↓") for cell in table.rows[0]] == [False] * 4 + [True, False, True]
     assert "↓ below what it should beat" in table.caption
-    parts = told(majority=0.5, probe=0.6, teachers=0.9, baseline=0.65, student=0.7)
+    parts = output(majority=0.5, probe=0.6, teachers=0.9, baseline=0.65, student=0.7)
     assert isinstance(parts[0].blocks[0], Tiles) and "↓" not in to_markdown("run", parts)
 
 
@@ -162,9 +162,9 @@ def test_the_verb_writes_the_page_where_it_is_told(
         cli.main(["report", str(taught.folder), "--out", str(out), "--by", "region"])
     assert not stop.value.code
     assert str(out) in capsys.readouterr().out
-    page, said = out.read_text(encoding="utf-8"), out.with_suffix(".md").read_text(encoding="utf-8")
-    assert "column region" in page and "column region" in said
-    assert "milliseconds for one text" in page and "texts/s" in said, "models were measured"
+    page, message = out.read_text(encoding="utf-8"), out.with_suffix(".md").read_text(encoding="utf-8")
+    assert "column region" in page and "column region" in message
+    assert "milliseconds for one text" in page and "texts/s" in message, "models were measured"
     assert [row[0] for table in check(page).tables if "texts/s" in table[0] for row in table[1:]] == [
         "student",
         "baseline",
@@ -172,7 +172,7 @@ def test_the_verb_writes_the_page_where_it_is_told(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nowhere"], "nowhere: no recipe.yaml here, so this is no run → name the folder that a run printed"),
         (["RUN", "--out", "x.pdf"], "--out x.pdf: a report is a page → write a name that ends in .html"),
@@ -181,13 +181,13 @@ def test_the_verb_writes_the_page_where_it_is_told(
     ],
 )
 def test_a_mistake_is_said_in_one_line(
-    arguments: list[str], said: str, taught: pipeline.Run, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, taught: pipeline.Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(["report", *(str(taught.folder) if each == "RUN" else each for each in arguments)])
     assert stop.value.code == 2
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert message in output and output.count("\n") == 1
 
 
 def test_a_report_that_fails_does_not_lose_the_run(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs fastapi")
+pytest.importorskip("starlette", reason="needs starlette")
 pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 
 from serving import Served, export_tiny, serving
@@ -24,5 +24,5 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def server(exports: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server of the student with the teacher beside it, and small limits."""
     options = ("--teacher", exports["teacher"], "--max-rows", 50, "--max-characters", 2000, "--max-bytes", 60_000)
-    with serving(exports["student"], tmp_path_factory.mktemp("server"), *options) as found:
-        yield found
+    with serving(exports["student"], tmp_path_factory.mktemp("server"), *options) as running:
+        yield running

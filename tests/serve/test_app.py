@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from understill.serve.app import make_app
-from understill.serve.logs import Lines
+from understill.serve.logs import JsonFormatter
 from understill.serve.prometheus import ServerMetrics
 from understill.serve.service import Service
 from understill.serve.settings import ServerSettings
@@ -69,10 +69,10 @@ class Scene:
             return None
         body = b"".join(each.get("body", b"") for each in self.sent[1:])
         heads = {key.decode(): value.decode() for key, value in self.sent[0]["headers"]}
-        return SimpleNamespace(status=self.sent[0]["status"], said=json.loads(body or b"null"), headers=heads)
+        return SimpleNamespace(status=self.sent[0]["status"], body=json.loads(body or b"null"), headers=heads)
 
     def counted(self, status: int) -> bool:
-        text = generate_latest(self.service.measures.registry).decode()
+        text = generate_latest(self.service.metrics.registry).decode()
         return f'understill_requests_total{{route="/v1/predict",status="{status}"}} 1.0' in text
 
 
@@ -92,8 +92,8 @@ def test_who_leaves_while_waiting_is_not_answered_and_counted_as_gone() -> None:
 
 
 def test_before_the_model_is_there_it_says_when_to_come_back() -> None:
-    told = Scene().play(BODY)
-    assert (told.status, told.headers["retry-after"]) == (503, "1") and "is being loaded" in told.said["error"]
+    reply = Scene().play(BODY)
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1") and "is being loaded" in reply.body["error"]
 
 
 def test_a_failure_is_a_sentence_and_what_it_quotes_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -101,22 +101,22 @@ def test_a_failure_is_a_sentence_and_what_it_quotes_is_not_logged(caplog: pytest
         raise ValueError(f"cannot read {question.texts[0]}")
 
     with caplog.at_level(logging.INFO):
-        told = Scene(answer).play(BODY)
-    assert told.status == 500 and told.said["error"].endswith(told.headers["x-request-id"])
-    lines = [Lines(None).format(record) for record in caplog.records]
+        reply = Scene(answer).play(BODY)
+    assert reply.status == 500 and reply.body["error"].endswith(reply.headers["x-request-id"])
+    lines = [JsonFormatter(None).format(record) for record in caplog.records]
     assert any("ValueError" in line for line in lines) and not any("secret" in line for line in lines)
 
 
 def test_a_body_that_is_too_long_by_its_own_words_is_not_read() -> None:
     scene = Scene()
-    told = scene.play(BODY, headers=[*JSON, (b"content-length", b"1001")])
-    assert told.status == 413 and scene.read == 0
+    reply = scene.play(BODY, headers=[*JSON, (b"content-length", b"1001")])
+    assert reply.status == 413 and scene.read == 0
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("understill.serve.app.PATIENCE", 0.05)
-    told = Scene().play({"type": "http.request", "body": b"{", "more_body": True})
-    assert told.status == 408 and told.headers["connection"] == "close" and "has not come" in told.said["error"]
+    monkeypatch.setattr("understill.serve.app.BODY_TIMEOUT", 0.05)
+    reply = Scene().play({"type": "http.request", "body": b"{", "more_body": True})
+    assert reply.status == 408 and reply.headers["connection"] == "close" and "has not come" in reply.body["error"]
 
 
 def test_an_answer_that_cannot_be_sent_is_a_client_that_has_gone(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understill.runtime.answers import Answerer, Predictions
-from understill.serve.batching import AT_LEAST, BASE, PIECE, Batcher, Full, ModelPass, NotFinite
+from understill.inference.predictor import Predictions, Predictor
+from understill.serve.batching import CHUNK, MIN_ROWS, PASS_SECONDS, ROW_COST, Batcher, ModelPass, NotFinite, QueueFull
 from understill.tasks import Task
 
 LENGTH = Task("length", "regression", ("text",), "label", range=(0, 1000))
@@ -23,7 +24,7 @@ DOUBLE = Task("double", "regression", ("text",), "label", range=(0, 1000))
 BOTH = Task("both", "regression", ("one", "two"), "label", range=(0, 1000))
 
 
-class Counting(Answerer):
+class Counting(Predictor):
     """Says how long texts are, remembers its passes, and can be held up."""
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class Counting(Answerer):
         self.passes.append((list(texts), [task.name for task in tasks]))
         self.busy.set()
         assert self.free.wait(30)
-        time.sleep(self.seconds * len(texts) + self.pace * sum(BASE + len(text) for text in texts))
+        time.sleep(self.seconds * len(texts) + self.pace * sum(ROW_COST + len(text) for text in texts))
         if "bad" in texts:
             raise ValueError("a bad row")
         lengths = np.array([[np.nan if text == "nan" else len(text)] for text in texts], np.float32)
@@ -51,14 +52,18 @@ class Counting(Answerer):
 
 
 def run(
-    scene: Callable[[Counting, Batcher], Coroutine[Any, Any, None]], batch: int = 16, queue: int = 1000, wait: float = 0
+    scene: Callable[[Counting, Batcher], Coroutine[Any, Any, None]],
+    batch: int = 16,
+    queue: int = 1000,
+    wait: float = 0,
+    pass_seconds: float = math.inf,  # so that no pass is shorter because the machine is busy
 ) -> list[ModelPass]:
-    """Play a scene with a model and its batcher; return the passes that were told of."""
-    told: list[ModelPass] = []
+    """Play a scene with a model and its batcher; return the passes that it reported."""
+    passes: list[ModelPass] = []
 
     async def play() -> None:
         model = Counting()
-        batcher = Batcher(model, batch, queue, wait, told.append)
+        batcher = Batcher(model, batch, queue, wait, passes.append, pass_seconds=pass_seconds)
         try:
             await asyncio.wait_for(scene(model, batcher), 30)
         finally:
@@ -66,7 +71,7 @@ def run(
             await asyncio.to_thread(batcher.close)
 
     asyncio.run(play())
-    return told
+    return passes
 
 
 def held(model: Counting, batcher: Batcher) -> Any:
@@ -137,7 +142,7 @@ def test_a_long_request_does_not_keep_short_ones_waiting() -> None:
         assert scores(await long) == [len(str(n) * n) for n in range(100)]
         assert len(model.passes[1][0]) == 16 and "abcd" in model.passes[1][0], "passes are full all the same"
 
-    assert PIECE < 16
+    assert CHUNK < 16
     run(scene)
 
 
@@ -145,7 +150,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     async def scene(model: Counting, batcher: Batcher) -> None:
         first = held(model, batcher)
         waiting = batcher.submit(["a"] * 6, None, [LENGTH])
-        with pytest.raises(Full) as refused:
+        with pytest.raises(QueueFull) as refused:
             batcher.submit(["a"] * 5, None, [LENGTH])
         assert 1 <= refused.value.seconds <= 60
         fits = batcher.submit(["a"] * 4, None, [LENGTH])
@@ -181,7 +186,7 @@ def test_a_row_that_fails_fails_nobody_elses() -> None:
             await bad
         assert scores(await batcher.submit(["ddd"], None, [LENGTH])) == [3], "and the thread lives on"
 
-    assert [type(each.fault) for each in run(scene)] == [type(None), ValueError, type(None)]
+    assert [type(each.error) for each in run(scene)] == [type(None), ValueError, type(None)]
 
 
 def test_waiting_gathers_rows_even_if_the_model_is_idle() -> None:
@@ -198,14 +203,14 @@ def test_the_passes_of_a_slow_model_are_short() -> None:
         model.seconds = 0.035  # a row: 29 a second
         await batcher.submit(["a"], None, [LENGTH])
         await batcher.submit(["a"] * 40, None, [LENGTH])
-        assert all(AT_LEAST <= len(texts) <= 15 for texts, _ in model.passes[1:-1])
+        assert all(MIN_ROWS <= len(texts) <= 15 for texts, _ in model.passes[1:-1])
         model.seconds = 0.0
         for _ in range(20):
             await batcher.submit(["a"], None, [LENGTH])
         await batcher.submit(["a"] * 60, None, [LENGTH])
         assert len(model.passes[-1][0]) == 60, "and longer when it is quick again"
 
-    run(scene, batch=100)
+    run(scene, batch=100, pass_seconds=PASS_SECONDS)
 
 
 def test_long_texts_make_short_passes_too() -> None:
@@ -220,7 +225,7 @@ def test_long_texts_make_short_passes_too() -> None:
         assert max(sizes) <= 7 and sum(sizes) == 15  # a tenth of a second each
         assert "ok" in model.passes[2][0], "who asks for little does not wait for all of the long ones"
 
-    run(scene, batch=100)
+    run(scene, batch=100, pass_seconds=PASS_SECONDS)
 
 
 def test_a_pass_that_is_slow_is_believed_at_once() -> None:
@@ -232,7 +237,7 @@ def test_a_pass_that_is_slow_is_believed_at_once() -> None:
         assert [len(texts) for texts, _ in model.passes][:2] == [60, 12]
         assert max(len(texts) for texts, _ in model.passes[2:]) <= 6
 
-    run(scene, batch=100)
+    run(scene, batch=100, pass_seconds=PASS_SECONDS)
 
 
 def test_when_to_come_back_is_when_what_waits_is_answered() -> None:
@@ -242,7 +247,7 @@ def test_when_to_come_back_is_when_what_waits_is_answered() -> None:
         model.pace = 0.0
         first = held(model, batcher)
         waiting = [batcher.submit(["a" * 84] * 20, None, [LENGTH]) for _ in range(2)]
-        with pytest.raises(Full) as refused:
+        with pytest.raises(QueueFull) as refused:
             batcher.submit(["a"], None, [LENGTH])
         assert 8 <= refused.value.seconds <= 12  # 40 rows
         waiting[0].cancel()
@@ -262,8 +267,8 @@ def test_an_answer_that_is_no_number_fails_alone() -> None:
         with pytest.raises(NotFinite):
             await bad
 
-    found = run(scene)
-    assert [(each.rows, each.answered, type(each.fault)) for each in found][1] == (4, 2, NotFinite)
+    passes = run(scene)
+    assert [(each.rows, each.answered, type(each.error)) for each in passes][1] == (4, 2, NotFinite)
 
 
 def test_a_row_that_fails_is_found_by_halves() -> None:
@@ -272,8 +277,8 @@ def test_a_row_that_fails_is_found_by_halves() -> None:
         asked = [batcher.submit(["bad" if n == 37 else "a"], None, [LENGTH]) for n in range(64)]
         model.free.set()
         await first
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        assert [isinstance(each, ValueError) for each in found] == [n == 37 for n in range(64)]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(each, ValueError) for each in results] == [n == 37 for n in range(64)]
         assert len(model.passes) == 1 + 1 + 2 * 6
 
     run(scene, batch=64)
@@ -314,7 +319,7 @@ def test_how_many_rows_wait_is_told_when_they_leave_too() -> None:
 
     async def play() -> None:
         model = Counting()
-        batcher = Batcher(model, 16, 1000, level=levels.append)
+        batcher = Batcher(model, 16, 1000, on_level=levels.append)
         first = held(model, batcher)
         gone = batcher.submit(["a"] * 50, None, [LENGTH])
         gone.cancel()
@@ -357,6 +362,6 @@ def test_every_row_is_answered_once_in_its_place_and_no_pass_is_too_large(
             want = [2 * n if pair else n for n in range(rows)]
             assert scores(await answers, "both" if pair else "length") == want
 
-    told = run(scene, batch=batch)
-    assert sum(each.rows for each in told) == sum(rows for rows, _ in sizes)
-    assert all(each.rows <= batch for each in told)
+    passes = run(scene, batch=batch)
+    assert sum(each.rows for each in passes) == sum(rows for rows, _ in sizes)
+    assert all(each.rows <= batch for each in passes)

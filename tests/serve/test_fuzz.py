@@ -52,10 +52,10 @@ def raw(server: Served, sent: bytes) -> bytes:
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
         line.sendall(sent)
-        found = b""
-        while b"\r\n\r\n" not in found and (piece := line.recv(65536)):
-            found += piece
-        return found
+        received = b""
+        while b"\r\n\r\n" not in received and (piece := line.recv(65536)):
+            received += piece
+        return received
 
 
 #: A server that has neither httptools nor uvloop, as where they cannot be installed.
@@ -75,8 +75,8 @@ def either(
     if request.param == "httptools":
         yield server
     else:
-        with serving(exports["student"], tmp_path_factory.mktemp("plain"), program=PLAIN) as found:
-            yield found
+        with serving(exports["student"], tmp_path_factory.mktemp("plain"), program=PLAIN) as running:
+            yield running
 
 
 KINDS = st.sampled_from(
@@ -158,6 +158,6 @@ def test_bodies_that_hurt_others(server: Served, body: bytes) -> None:
     ],
 )
 def test_requests_that_are_hardly_http(either: Served, sent: bytes) -> None:
-    found = raw(either, sent)
-    assert found.startswith(b"HTTP/1.1 ") and not found.startswith(b"HTTP/1.1 5"), found
+    received = raw(either, sent)
+    assert received.startswith(b"HTTP/1.1 ") and not received.startswith(b"HTTP/1.1 5"), received
     unharmed(either)

@@ -23,11 +23,11 @@ import pytest
 
 from kinds import BEST
 from serving import Served, export_tiny, serving
+from understill.atomic import seal
 from understill.cli import main
-from understill.disk import seal
 from understill.errors import UserError
-from understill.loading import load
-from understill.serve import starting
+from understill.inference.loading import load
+from understill.serve import supervisor
 from understill.serve.process import ending_signals, threads_of
 from understill.serve.settings import ServerSettings, digest, name_of, read_keys
 
@@ -37,7 +37,7 @@ class Pressing:
 
     def __init__(self, server: Served, clients: int, keep: bool) -> None:
         self.server, self.keep = server, keep
-        self.told: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.threads = [threading.Thread(target=self._ask) for _ in range(clients)]
         for thread in self.threads:
             thread.start()
@@ -53,14 +53,14 @@ class Pressing:
                 except httpx.ConnectError:
                     return
                 except httpx.HTTPError as error:
-                    self.told[type(error).__name__] += 1
+                    self.counts[type(error).__name__] += 1
                     return
-                self.told[str(reply.status_code)] += 1
+                self.counts[str(reply.status_code)] += 1
 
     def wait(self) -> Counter[str]:
         for thread in self.threads:
             thread.join(30)
-        return self.told
+        return self.counts
 
 
 def taken(server: Served) -> Counter[int]:
@@ -74,9 +74,9 @@ def test_sigterm_under_load_loses_no_request(exports: dict[str, Path], tmp_path:
         pressing = Pressing(server, 8, keep)
         time.sleep(0.7)
         assert server.end(signal.SIGTERM) == 0
-        told = pressing.wait()
-        assert told["200"] > 20
-        assert taken(server) == {200: told["200"]} and set(told) == {"200"}
+        counts = pressing.wait()
+        assert counts["200"] > 20
+        assert taken(server) == {200: counts["200"]} and set(counts) == {"200"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -119,8 +119,8 @@ def test_ctrl_c_does_not_drain(exports: dict[str, Path], tmp_path: Path, process
         os.killpg(server.process.pid, signal.SIGINT)  # as a terminal does
         assert server.process.wait(timeout=60) == 0
         lines = server.lines()
-        told = Counter(line["event"] for line in lines)
-        assert told["ready"] == told["ending"] == processes and "draining" not in told
+        events = Counter(line["event"] for line in lines)
+        assert events["ready"] == events["ending"] == processes and "draining" not in events
         assert lines[-1]["event"] == "ended" and "worker" not in lines[-1]
         if processes > 1:
             speaking = {line["worker"] for line in lines if line["event"] == "ended" and "worker" in line}
@@ -129,8 +129,8 @@ def test_ctrl_c_does_not_drain(exports: dict[str, Path], tmp_path: Path, process
 
 #: A server for which a second signal is one however early, or however late, it comes.
 ECHO = """
-from understill.serve import process, starting
-process.ECHO = starting.ECHO = {seconds}
+from understill.serve import process, supervisor
+process.ECHO = supervisor.ECHO = {seconds}
 from understill.cli import main
 main()
 """
@@ -140,12 +140,12 @@ main()
 def test_a_second_signal_ends_it_at_once(exports: dict[str, Path], tmp_path: Path, processes: int) -> None:
     options = ("--workers", processes, "--drain", 1000)
     with serving(exports["student"], tmp_path, *options, program=ECHO.format(seconds=0)) as server:
-        found = workers(server)
+        pids = workers(server)
         server.process.send_signal(signal.SIGTERM)
         until(lambda: any(line["event"] == "draining" for line in server.lines()))
         assert server.end(signal.SIGTERM) == 128 + signal.SIGTERM
         assert server.lines()[-1]["event"] == "ended at once"
-        assert not any(Path(f"/proc/{each}").exists() for each in found)
+        assert not any(Path(f"/proc/{each}").exists() for each in pids)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -157,8 +157,8 @@ def test_a_signal_that_comes_twice_at_once_is_one(exports: dict[str, Path], tmp_
         time.sleep(0.7)
         os.killpg(server.process.pid, signal.SIGTERM)  # workers get from outside what they know already, however late
         assert server.process.wait(timeout=60) == 0
-        told = Counter(line["event"] for line in server.lines())
-        assert told["draining"] == processes and told["ended"] == (3 if processes == 2 else 1)
+        events = Counter(line["event"] for line in server.lines())
+        assert events["draining"] == processes and events["ended"] == (3 if processes == 2 else 1)
 
 
 # What comes while it ends ---------------------------------------------------------------------------------------------
@@ -174,18 +174,18 @@ import asyncio, json, socket, threading
 from pathlib import Path
 from understill.serve import process
 
-told = {{}}
+replies = {{}}
 
-def tell(name, said):
-    told[name] = said
-    Path({file!r}).write_text(json.dumps(told))
+def tell(name, reply):
+    replies[name] = reply
+    Path({file!r}).write_text(json.dumps(replies))
 
 def ask(listening, name):
     client = socket.create_connection(listening.getsockname(), timeout=60)
     client.sendall({request!r})
     threading.Thread(target=lambda: tell(name, client.recv(15).decode())).start()
 
-filter_of, waiting_of = process.let_nobody_begin, process.take_waiting
+filter_of, waiting_of = process.drop_new_connections, process.accept_waiting
 {patch}
 from understill.cli import main
 main()
@@ -197,38 +197,38 @@ def begin(listening):
     filter_of(listening)
 
 def take(listening):
-    found = waiting_of(listening)
+    connections = waiting_of(listening)
     try:
         socket.create_connection(listening.getsockname(), timeout=0.3)
     except OSError as error:
         tell("after", type(error).__name__)
-    return found
+    return connections
 
-process.HANDSHAKE, process.let_nobody_begin, process.take_waiting = 0, begin, take
+process.HANDSHAKE, process.drop_new_connections, process.accept_waiting = 0, begin, take
 """
 #: A little after connections have been forbidden; it had been begun before.
 BEING_MADE = """
 def begin(listening):
     asyncio.get_running_loop().call_later(process.HANDSHAKE / 3, ask, listening, "made")
 
-process.let_nobody_begin = begin
+process.drop_new_connections = begin
 """
 
 
 def asked_at_the_end(model: Path, folder: Path, patch: str) -> dict[str, str]:
-    file = folder / "told.json"
+    file = folder / "replies.json"
     program = ASKED.format(file=str(file), request=REQUEST, patch=patch)
     with serving(model, folder, "--drain", 0, program=program) as server:
         assert server.end(signal.SIGTERM) == 0
-    told: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
-    return told
+    replies: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    return replies
 
 
 def test_at_the_door_who_was_there_is_taken_and_nobody_else_gets_through(
     exports: dict[str, Path], tmp_path: Path
 ) -> None:
-    told = asked_at_the_end(exports["student"], tmp_path, AT_THE_DOOR)
-    assert told == {"before": "HTTP/1.1 200 OK", "after": "TimeoutError"}
+    replies = asked_at_the_end(exports["student"], tmp_path, AT_THE_DOOR)
+    assert replies == {"before": "HTTP/1.1 200 OK", "after": "TimeoutError"}
 
 
 def test_a_connection_that_is_being_made_when_it_ends_is_waited_for(exports: dict[str, Path], tmp_path: Path) -> None:
@@ -294,31 +294,33 @@ def test_two_workers_share_an_address_and_count_together(
         first, second = workers(server)
         os.kill(first, number)
         until(lambda: len(workers(server)) == 2 and first not in workers(server))
-        found = workers(server)
-        assert second in found
-        assert httpx.post(f"{server.url}/v1/predict", json={"texts": "good"}).status_code == 200  # connects anew
+        pids = workers(server)
+        assert second in pids
+        assert (
+            httpx.post(f"{server.url}/v1/predict", json={"texts": "good"}, timeout=60).status_code == 200
+        )  # connects anew
         assert 'understill_requests_total{route="/v1/predict",status="200"} 41.0' in server.get("/metrics").text
         assert any(line["event"] == "a worker has ended and is replaced" for line in server.lines())
         before, pressing = taken(server)[200], Pressing(server, 6, keep=True)
         time.sleep(0.7)
         assert server.end(signal.SIGTERM) == 0
-        told = pressing.wait()
-        assert taken(server) == {200: before + told["200"]} and set(told) == {"200"}
-        assert not any(Path(f"/proc/{each}").exists() for each in found)
+        counts = pressing.wait()
+        assert taken(server) == {200: before + counts["200"]} and set(counts) == {"200"}
+        assert not any(Path(f"/proc/{each}").exists() for each in pids)
 
 
 @pytest.mark.slow
 def test_workers_do_not_outlive_their_supervisor(exports: dict[str, Path], tmp_path: Path) -> None:
     with serving(exports["student"], tmp_path, "--workers", 2, "--drain", 0) as server:
-        found = workers(server)
+        pids = workers(server)
         server.process.kill()
-        until(lambda: not any(Path(f"/proc/{each}").exists() for each in found))
+        until(lambda: not any(Path(f"/proc/{each}").exists() for each in pids))
 
 
 #: A server that does not wait long before it replaces a worker.
 HASTY = """
-from understill.serve import starting
-starting.PAUSE, starting.LONGEST = 0.05, 0.2
+from understill.serve import supervisor
+supervisor.PAUSE, supervisor.LONGEST = 0.05, 0.2
 from understill.cli import main
 main()
 """
@@ -334,7 +336,7 @@ def test_a_worker_that_cannot_be_replaced_leaves_the_other_alone_until_it_can(
         model.rename(away)
         os.kill(first, signal.SIGKILL)
         until(lambda: failures(server) == 1)
-        assert httpx.post(f"{server.url}/v1/predict", json={"texts": "good"}).status_code == 200
+        assert httpx.post(f"{server.url}/v1/predict", json={"texts": "good"}, timeout=60).status_code == 200
         # From now on the other one has no time. Who connects waits for a worker that has a model.
         os.kill(second, signal.SIGSTOP)
         with socket.create_connection((server.client.base_url.host, server.client.base_url.port)) as client:
@@ -383,20 +385,20 @@ def slow_to_load(model: Path) -> bytes:
 
 def opened_by_somebody(path: Path) -> Callable[[bytes], None]:
     """Wait until somebody reads a pipe, and return what hands it out."""
-    found: list[int] = []
+    descriptors: list[int] = []
 
     def opens() -> bool:
         try:
-            found.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            descriptors.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
             return False
         return True
 
     until(opens)
-    os.set_blocking(found[0], True)
+    os.set_blocking(descriptors[0], True)
 
     def hand_out(content: bytes) -> None:
-        with os.fdopen(found[0], "wb") as file:
+        with os.fdopen(descriptors[0], "wb") as file:
             file.write(content)
 
     return hand_out
@@ -434,7 +436,7 @@ def test_a_signal_while_the_model_is_loaded_ends_it_and_nothing_is_said_to_be_re
 
     def loads() -> bool:
         try:
-            reply = httpx.get(f"http://127.0.0.1:{port}/readyz")
+            reply = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
         except httpx.ConnectError:
             return False
         assert reply.status_code == 503 and reply.json() == {"status": "loading"}
@@ -453,14 +455,15 @@ def test_a_signal_while_the_model_is_loaded_ends_it_and_nothing_is_said_to_be_re
 #: A server that is told to end as soon as its first worker has been started.
 SHORT = """
 import os, signal
-from understill.serve import starting
-start = starting.Supervisor._start
+from understill.serve import supervisor
+start = supervisor.Supervisor._start
 
 def start_and_end(self):
-    start(self)
+    worker = start(self)
     os.kill(os.getpid(), signal.SIGTERM)
+    return worker
 
-starting.Supervisor._start = start_and_end
+supervisor.Supervisor._start = start_and_end
 from understill.cli import main
 main()
 """
@@ -479,7 +482,7 @@ def test_ctrl_c_before_it_serves_says_no_more_than_that(
     def press(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(starting, "serve", press)
+    monkeypatch.setattr(supervisor, "serve", press)
     with pytest.raises(SystemExit) as stop:
         main(["serve", str(exports["student"])])
     assert stop.value.code == 130 and capsys.readouterr() == ("", "\nstopped\n")
@@ -507,7 +510,7 @@ def test_what_cannot_be_started_is_one_sentence(
     empty.write_text("# none\n", encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        for arguments, said in (
+        for arguments, message in (
             (("--port", taken), f"127.0.0.1, port {taken}: Address already in use → choose another"),
             (("--queue", 5), "a queue of 5 rows never has room for a request of 512 → write --queue 512"),
             (("--keys", empty), "no key in it → write one to a line"),
@@ -518,9 +521,9 @@ def test_what_cannot_be_started_is_one_sentence(
         ):
             with pytest.raises(SystemExit) as stop:
                 main(["serve", str(model), *map(str, arguments)])
-            told = capsys.readouterr()
-            assert stop.value.code == 2 and told.out == ""
-            assert told.err.startswith("error: ") and said in told.err and told.err.count("\n") == 1
+            printed = capsys.readouterr()
+            assert stop.value.code == 2 and printed.out == ""
+            assert printed.err.startswith("error: ") and message in printed.err and printed.err.count("\n") == 1
 
 
 def test_an_open_address_without_keys_is_warned_of(exports: dict[str, Path], tmp_path: Path) -> None:

@@ -13,20 +13,20 @@ import pytest
 
 from kinds import LENGTHS, SECOND, TASKS, TEXTS
 from serving import Served, serving
-from understill.disk import seal
-from understill.loading import load
-from understill.runtime.answers import Answerer
+from understill.atomic import seal
+from understill.inference.loading import load
+from understill.inference.predictor import Predictor
 
 
 @pytest.fixture(scope="module")
-def model(exports: dict[str, Path]) -> Answerer:
+def model(exports: dict[str, Path]) -> Predictor:
     return load(exports["student"])
 
 
-def said(model: Answerer, texts: list[str], pairs: list[str] | None = None, tasks: list[str] | None = None) -> Any:
+def expected(model: Predictor, texts: list[str], pairs: list[str] | None = None, tasks: list[str] | None = None) -> Any:
     """What a server should answer."""
-    found = model.predict(texts, pairs, tasks)
-    return [{name: plain(answers[row]) for name, answers in found.items()} for row in range(len(texts))]
+    answers_by_task = model.predict(texts, pairs, tasks)
+    return [{name: plain(answers[row]) for name, answers in answers_by_task.items()} for row in range(len(texts))]
 
 
 def plain(answer: Any) -> dict[str, Any]:
@@ -35,27 +35,27 @@ def plain(answer: Any) -> dict[str, Any]:
     return {"label": answer.label, "probabilities": pytest.approx(dict(answer.probabilities), abs=1e-4)}
 
 
-def test_texts_get_the_answers_that_the_model_gives(server: Served, model: Answerer) -> None:
+def test_texts_get_the_answers_that_the_model_gives(server: Served, model: Predictor) -> None:
     reply = server.ask(texts=TEXTS)
     assert reply.status_code == 200 and reply.headers["content-type"] == "application/json"
     assert list(reply.json()) == ["model", "answers", "milliseconds"]
-    assert reply.json()["answers"] == said(model, TEXTS)
+    assert reply.json()["answers"] == expected(model, TEXTS)
     assert reply.json()["model"] == "bert" and reply.json()["milliseconds"] > 0
 
 
-def test_pairs_get_the_answers_that_the_model_gives(server: Served, model: Answerer) -> None:
-    assert server.ask(texts=TEXTS, pairs=SECOND).json()["answers"] == said(model, TEXTS, SECOND)
+def test_pairs_get_the_answers_that_the_model_gives(server: Served, model: Predictor) -> None:
+    assert server.ask(texts=TEXTS, pairs=SECOND).json()["answers"] == expected(model, TEXTS, SECOND)
 
 
-def test_one_text_counts_as_a_list_of_one(server: Served, model: Answerer) -> None:
-    assert server.ask(texts="good").json()["answers"] == said(model, ["good"])
-    assert server.ask(texts="good", pairs="bad").json()["answers"] == said(model, ["good"], ["bad"])
+def test_one_text_counts_as_a_list_of_one(server: Served, model: Predictor) -> None:
+    assert server.ask(texts="good").json()["answers"] == expected(model, ["good"])
+    assert server.ask(texts="good", pairs="bad").json()["answers"] == expected(model, ["good"], ["bad"])
 
 
 @pytest.mark.parametrize("tasks", [["mood"], ["stars", "topic"], ["topic", "topic"]])
-def test_some_tasks_alone_can_be_asked(server: Served, model: Answerer, tasks: list[str]) -> None:
+def test_some_tasks_alone_can_be_asked(server: Served, model: Predictor, tasks: list[str]) -> None:
     answers = server.ask(texts=TEXTS, tasks=tasks).json()["answers"]
-    assert answers == said(model, TEXTS, tasks=tasks)
+    assert answers == expected(model, TEXTS, tasks=tasks)
     assert list(answers[0]) == list(dict.fromkeys(tasks))
 
 
@@ -74,10 +74,10 @@ def test_top_k_gives_the_likeliest_classes_and_the_likeliest_first(server: Serve
 
 
 def test_the_servers_top_k_counts_where_a_question_has_none(exports: dict[str, Path], tmp_path: Path) -> None:
-    with serving(exports["student"], tmp_path, "--top-k", 1) as found:
-        assert len(found.ask(texts="good").json()["answers"][0]["topic"]["probabilities"]) == 1
-        assert len(found.ask(texts="good", top_k=2).json()["answers"][0]["topic"]["probabilities"]) == 2
-        form = found.get("/openapi.json").json()["components"]["schemas"]["Question"]
+    with serving(exports["student"], tmp_path, "--top-k", 1) as running:
+        assert len(running.ask(texts="good").json()["answers"][0]["topic"]["probabilities"]) == 1
+        assert len(running.ask(texts="good", top_k=2).json()["answers"][0]["topic"]["probabilities"]) == 2
+        form = running.get("/openapi.json").json()["components"]["schemas"]["Question"]
         assert form["properties"]["top_k"]["default"] == 1
 
 
@@ -87,7 +87,7 @@ def test_no_texts_get_no_answers(server: Served) -> None:
     assert (both["teacher"]["answers"], both["differ"]) == ([], [])
 
 
-def test_many_at_once_get_each_their_own(server: Served, model: Answerer) -> None:
+def test_many_at_once_get_each_their_own(server: Served, model: Predictor) -> None:
     draw = random.Random(0)
     asked: list[dict[str, Any]] = []
     for _ in range(120):
@@ -99,7 +99,7 @@ def test_many_at_once_get_each_their_own(server: Served, model: Answerer) -> Non
         replies = list(pool.map(lambda question: server.ask(**question), asked))
     for question, reply in zip(asked, replies, strict=True):
         assert reply.status_code == 200, reply.text
-        assert reply.json()["answers"] == said(model, **question)
+        assert reply.json()["answers"] == expected(model, **question)
 
 
 def test_the_tasks_are_listed_with_all_that_is_needed_to_ask(server: Served) -> None:
@@ -124,15 +124,15 @@ def test_the_tasks_are_listed_with_all_that_is_needed_to_ask(server: Served) -> 
 
 
 def test_the_teacher_answers_beside_the_model_and_differences_are_named(
-    server: Served, model: Answerer, exports: dict[str, Path]
+    server: Served, model: Predictor, exports: dict[str, Path]
 ) -> None:
     teacher = load(exports["teacher"])
     differences = set()
     for pairs in (None, SECOND):
         reply = server.ask(texts=TEXTS, pairs=pairs, teacher=True).json()
         assert list(reply) == ["model", "answers", "milliseconds", "teacher", "differ"]
-        assert reply["answers"] == said(model, TEXTS, pairs)
-        assert reply["teacher"]["answers"] == said(teacher, TEXTS, pairs) and reply["teacher"]["model"] == "static"
+        assert reply["answers"] == expected(model, TEXTS, pairs)
+        assert reply["teacher"]["answers"] == expected(teacher, TEXTS, pairs) and reply["teacher"]["model"] == "static"
         for one, other, differ in zip(reply["answers"], reply["teacher"]["answers"], reply["differ"], strict=True):
             want = []
             for task in TASKS:
@@ -162,7 +162,7 @@ def test_a_server_without_a_teacher_says_so(exports: dict[str, Path], tmp_path: 
 
 
 def test_a_row_on_which_the_model_fails_fails_alone_and_its_text_is_not_logged(
-    exports: dict[str, Path], model: Answerer, tmp_path: Path
+    exports: dict[str, Path], model: Predictor, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(exports["student"], broken)
@@ -176,7 +176,7 @@ def test_a_row_on_which_the_model_fails_fails_alone_and_its_text_is_not_logged(
         replies = list(pool.map(lambda n: server.ask(texts=long if n % 4 == 0 else "good"), range(24)))
         assert [reply.status_code for reply in replies] == [500 if n % 4 == 0 else 200 for n in range(24)]
         assert "the server failed; its log tells more of request" in replies[0].json()["error"]
-        assert replies[1].json()["answers"] == said(model, ["good"])
+        assert replies[1].json()["answers"] == expected(model, ["good"])
         numbers = dict(line.rsplit(" ", 1) for line in server.get("/metrics").text.splitlines() if line[0] != "#")
         assert float(numbers['understill_failed_passes_total{part="model"}']) >= 1
         assert float(numbers['understill_rows_total{part="model"}']) == 18, "rows that failed are not counted"
@@ -232,8 +232,8 @@ def test_a_request_is_a_line_of_the_log_and_its_texts_are_not(server: Served) ->
 
 def test_a_number_that_is_none_is_replaced(server: Served) -> None:
     for bad in ("a b", "x" * 100, "ü", '"'):
-        found = server.get("/healthz", headers={"X-Request-Id": bad.encode()}).headers["x-request-id"]
-        assert found != bad and len(found) < 40
+        number = server.get("/healthz", headers={"X-Request-Id": bad.encode()}).headers["x-request-id"]
+        assert number != bad and len(number) < 40
 
 
 # The page and the manual ----------------------------------------------------------------------------------------------

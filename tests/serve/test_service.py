@@ -12,7 +12,7 @@ import pytest
 from test_batching import LENGTH, Counting
 
 from kinds import MOOD, STARS, TASKS
-from understill.serve.batching import Full
+from understill.serve.batching import QueueFull
 from understill.serve.prometheus import ServerMetrics
 from understill.serve.schemas import Question
 from understill.serve.service import QueuedModel, Service, _same
@@ -31,11 +31,11 @@ def play(scene: Callable[[Service, Counting, Counting], Awaitable[None]], queue:
     """Play a scene with a service of two counting models."""
 
     async def run() -> None:
-        measures, settings = ServerMetrics(), ServerSettings(Path("model"), queue=queue)
-        service, model, teacher = Service(settings, measures), Counting(), Counting()
+        metrics, settings = ServerMetrics(), ServerSettings(Path("model"), queue=queue)
+        service, model, teacher = Service(settings, metrics), Counting(), Counting()
         model.max_lengths = teacher.max_lengths = {}
-        service.model = QueuedModel("model", Path("model"), model, settings, measures)
-        service.teacher = QueuedModel("teacher", Path("teacher"), teacher, settings, measures)
+        service.model = QueuedModel("model", Path("model"), model, settings, metrics)
+        service.teacher = QueuedModel("teacher", Path("teacher"), teacher, settings, metrics)
         try:
             await asyncio.wait_for(scene(service, model, teacher), 30)
         finally:
@@ -66,7 +66,7 @@ def test_where_the_teacher_has_no_room_the_model_does_not_work_in_vain() -> None
         busy = [each.batcher.submit(["x"], None, [LENGTH]) for each in (service.model, service.teacher)]
         assert model.busy.wait(30) and teacher.busy.wait(30)
         full = service.teacher.batcher.submit(["y"] * 600, None, [LENGTH])
-        with pytest.raises(Full):
+        with pytest.raises(QueueFull):
             await service.answer(question(["in vain"], teacher=True))
         full.cancel()
         model.free.set()

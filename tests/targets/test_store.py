@@ -24,8 +24,9 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from understill.artifact import Artifact
-from understill.data.taskdata import TaskData, row_id
-from understill.disk import replacing, seal
+from understill.atomic import replacing, seal
+from understill.data.check import row_id
+from understill.data.taskdata import TaskData
 from understill.errors import UserError
 from understill.targets import store as module
 from understill.targets.store import MANIFEST, TABLE, BadTargets, SoftTargets, TeacherFacts, read_targets, write_targets
@@ -191,7 +192,10 @@ def test_float16_takes_half_the_room(tmp_path: Path) -> None:
     for dtype in ("float16", "float32"):
         put(tmp_path / dtype, data, [logits], [ONE], dtype)  # type: ignore[arg-type]
         sizes[dtype] = (tmp_path / dtype / TABLE).stat().st_size
-        assert pq.read_schema(tmp_path / dtype / TABLE).field("logits_0").type.value_type == module.TYPES[dtype]
+        assert (
+            pq.read_schema(tmp_path / dtype / TABLE).field("logits_0").type.value_type
+            == {"float16": pa.float16(), "float32": pa.float32()}[dtype]
+        )
     assert sizes["float32"] - sizes["float16"] > 0.7 * 3000 * 3 * 2
 
 
@@ -325,12 +329,6 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, data: TaskData, monke
 # What is not read. Each damage is done to a folder that is sound in all else.
 
 
-def rewrite(folder: Path, change: Callable[[Any], Any]) -> None:
-    """Change the table, as if it had been written so."""
-    pq.write_table(change(pq.read_table(folder / TABLE)), folder / TABLE)
-    seal(folder)
-
-
 def edit(folder: Path, **changes: Any) -> None:
     """Change what the manifest says."""
     values = json.loads((folder / MANIFEST).read_text())
@@ -343,17 +341,6 @@ def overwrite(folder: Path, content: bytes) -> None:
     seal(folder)
 
 
-def with_value(index: int, value: float | None) -> Callable[[Any], Any]:
-    """Return a change of a table that puts one number into a logit of teacher one."""
-
-    def change(table: Any) -> Any:
-        lists = table.column("logits_0").to_pylist()
-        lists[index][1] = value
-        return table.set_column(1, "logits_0", pa.array(lists, table.column("logits_0").type))
-
-    return change
-
-
 def flip(folder: Path) -> None:
     content = bytearray((folder / TABLE).read_bytes())
     content[len(content) // 2] ^= 1
@@ -364,46 +351,20 @@ def tell_other_teachers(folder: Path, *teachers: tuple[str, str]) -> None:
     edit(folder, teachers=[{"name": name, "digest": digest, "score": 0.5} for name, digest in teachers])
 
 
-def garbage(folder: Path) -> None:
-    (folder / TABLE).write_bytes(b"PAR1 or so")
-    seal(folder)
-
-
-def fewer_classes(table: Any) -> Any:
-    lists = [values[:2] for values in table.column("logits_0").to_pylist()]
-    return table.set_column(1, "logits_0", pa.array(lists, pa.list_(pa.float32(), 2)))
-
-
 def task_with(**changes: Any) -> dict[str, Any]:
     return replace(TOPIC, **changes).to_dict()
 
 
-def wide(outputs: int) -> dict[str, Any]:
-    return {"name": "logits", "shape": [outputs]}
-
-
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no-manifest": (lambda folder: (folder / MANIFEST).unlink(), "manifest.json is missing"),
-    "manifest-cut": (
-        lambda folder: overwrite(folder, (folder / MANIFEST).read_bytes()[:200]),
-        "manifest.json cannot be read",
-    ),
     "manifest-changed": (
         lambda folder: (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes().replace(b"0.75", b"0.95")),
         "manifest.json was changed or damaged",
     ),
-    "manifest-not-text": (lambda folder: overwrite(folder, b"\xff\xfe\x00"), "manifest.json cannot be"),
-    "manifest-list": (lambda folder: overwrite(folder, b"[]"), "manifest.json cannot be read"),
-    "manifest-nested": (lambda folder: overwrite(folder, b"[" * 100_000), "manifest.json cannot be read"),
-    "manifest-half": (lambda folder: overwrite(folder, b'{"format": 3}'), "manifest.json cannot be read"),
-    "manifest-types": (lambda folder: edit(folder, rows=["many"]), "manifest.json cannot be read"),
-    "manifest-teachers": (lambda folder: edit(folder, teachers=[{"name": ["one"]}]), "manifest.json cannot be read"),
-    "manifest-dtype": (lambda folder: edit(folder, dtype="int8"), "manifest.json cannot be read"),
     "format": (lambda folder: edit(folder, format=99), "has format 99, and this understill reads format 3"),
     "no-table": (lambda folder: (folder / TABLE).unlink(), "targets.parquet is missing"),
     "table-bit": (flip, "targets.parquet was changed or damaged"),
     "table-cut": (lambda folder: os.truncate(folder / TABLE, 300), "targets.parquet was changed or damaged"),
-    "table-garbage": (garbage, "targets.parquet cannot be read"),
     "task-name": (lambda folder: edit(folder, task=task_with(name="mood")), "of the classification task mood, not"),
     "task-kind": (lambda folder: edit(folder, task=task_with(kind="regression")), "of the regression task topic, not"),
     "split": (lambda folder: edit(folder, split="dev"), "of the split dev, not of train"),
@@ -412,72 +373,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: tell_other_teachers(folder, ("one", "d1"), ("two", "old")),
         "teacher two has changed since it answered",
     ),
-    "teacher-missing": (
-        lambda folder: tell_other_teachers(folder, ("one", "d1")),
-        "nothing from teacher two",
-    ),
+    "teacher-missing": (lambda folder: tell_other_teachers(folder, ("one", "d1")), "it is of one, not of one and two"),
     "teacher-extra": (
         lambda folder: tell_other_teachers(folder, ("one", "d1"), ("two", "d2"), ("three", "d3")),
-        "other teachers too, or one twice: three",
-    ),
-    "teacher-twice": (
-        lambda folder: tell_other_teachers(folder, ("one", "d1"), ("two", "d2"), ("two", "d2")),
-        "other teachers too, or one twice: one and two",
-    ),
-    "rows-missing": (
-        lambda folder: (rewrite(folder, lambda table: table.slice(1)), edit(folder, rows=10)),
-        "1 of the 11 rows of task topic have no targets in it",
-    ),
-    "rows-fewer-than-said": (lambda folder: rewrite(folder, lambda table: table.slice(1)), "10 rows, .* of 11"),
-    "row-of-another-text": (
-        lambda folder: (
-            rewrite(
-                folder,
-                lambda table: pa.concat_tables([table, table.slice(10).set_column(0, "id", pa.array(["f" * 24]))]),
-            ),
-            edit(folder, rows=12),
-        ),
-        "targets of rows that task topic does not have",
-    ),
-    "ids-not-sorted": (
-        lambda folder: rewrite(folder, lambda table: table.take(list(range(11))[::-1])),
-        "ids in targets.parquet are not sorted, or some come twice",
-    ),
-    "ids-misaligned": (
-        lambda folder: rewrite(
-            folder, lambda table: table.set_column(0, "id", pa.array([*table.column("id").to_pylist()[1:], "f" * 24]))
-        ),
-        "1 of the 11 rows of task topic have no targets in it",
-    ),
-    "ids-twice": (
-        lambda folder: (
-            rewrite(folder, lambda table: pa.concat_tables([table, table.slice(10)])),
-            edit(folder, rows=12),
-        ),
-        "ids in targets.parquet are not sorted, or some come twice",
-    ),
-    "ids-null": (
-        lambda folder: rewrite(
-            folder,
-            lambda table: table.set_column(0, "id", pa.array([None, *table.column("id").to_pylist()[1:]], pa.string())),
-        ),
-        "ids in targets.parquet are not sorted, or some come twice",
-    ),
-    "nan-inside": (lambda folder: rewrite(folder, with_value(5, np.nan)), "teacher one that are not finite"),
-    "infinity-inside": (lambda folder: rewrite(folder, with_value(5, -np.inf)), "teacher one that are not finite"),
-    "null-inside": (lambda folder: rewrite(folder, with_value(5, None)), "teacher one that are not finite"),
-    "one-label-more": (
-        lambda folder: edit(folder, task=task_with(labels=(*TOPIC.labels, "other")), columns=[wide(4)]),
-        "4 outputs a row, and task topic has 3",
-    ),
-    "outputs-of-another-number": (
-        lambda folder: edit(folder, columns=[wide(2)]),
-        "2 outputs a row, and task topic has 3",
-    ),
-    "table-of-other-width": (lambda folder: rewrite(folder, fewer_classes), "does not have the columns"),
-    "table-without-a-teacher": (
-        lambda folder: rewrite(folder, lambda table: table.drop_columns(["logits_1"])),
-        "does not have the columns",
+        "it is of one, two and three, not of one and two",
     ),
     "label-names": (
         lambda folder: edit(folder, task=task_with(labels=("delivery", "money", "other"))),
@@ -503,16 +402,12 @@ def test_a_damaged_folder_is_named_with_the_damage_and_the_remedy(stored: Path, 
 def test_the_ways_to_do_damage_do_none_by_themselves(stored: Path, data: TaskData) -> None:
     before = read_targets(stored, data, BOTH)
     edit(stored)
-    rewrite(stored, with_value(5, 1.5))
-    after = read_targets(stored, data, BOTH)
-    assert (before.logits != after.logits).sum() == 1 + 3  # the changed one, and the NaN of the silent row
+    assert np.array_equal(before.logits, read_targets(stored, data, BOTH).logits, equal_nan=True)
 
 
 def test_whatever_lies_under_a_null_is_not_a_logit() -> None:
     lists = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0, 7.0, 7.0]), 2, mask=pa.array([False, True]))
-    assert np.array_equal(
-        module._values(Path(), "one", "logits", lists), [[1.0, 2.0], [np.nan, np.nan]], equal_nan=True
-    )
+    assert np.array_equal(module._values(lists), [[1.0, 2.0], [np.nan, np.nan]], equal_nan=True)
 
 
 def test_a_folder_that_is_not_there_is_bad_too(tmp_path: Path, data: TaskData) -> None:
@@ -570,6 +465,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 import numpy as np
+from understill.data.check import row_id
 from understill.data.taskdata import TaskData
 from understill.artifact import Artifact
 from understill.targets.store import TeacherFacts, write_targets

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from understill.atomic import fingerprint
 from understill.data.check import row_id
 from understill.data.taskdata import TaskData, Writer
-from understill.disk import fingerprint
 from understill.tasks import Task
 
 Stand = Callable[..., TaskData]

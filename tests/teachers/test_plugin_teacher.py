@@ -16,8 +16,8 @@ from plugins import keywords
 from understill import pipeline
 from understill.cli import main
 from understill.errors import RecipeError, UserError
-from understill.events import Examined, Teaching
-from understill.pipeline.labelling import read_labels
+from understill.events import Examined, TrainingState
+from understill.pipeline.soft_targets import read_labels
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.report.build import build
@@ -75,7 +75,7 @@ def test_a_second_run_asks_nobody_and_other_words_or_another_source_ask_again(
     events: list[Any] = []
     pipeline.run(recipe, events.append)
     assert not any(isinstance(event, Examined) for event in events)
-    assert {event.state for event in events if isinstance(event, Teaching)} == {"done"}
+    assert {event.state for event in events if isinstance(event, TrainingState)} == {"done"}
     digests = [digest_teacher(recipe.teachers[0], recipe)]
     other = make_recipe({**values, "teachers": [{**KEYWORDS, "weight": 3.0}]})
     digests.append(digest_teacher(other.teachers[0], other))

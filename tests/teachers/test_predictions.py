@@ -19,7 +19,7 @@ from scipy.special import log_softmax, softmax
 
 from helpers import MOOD, STARS, TOPIC
 from understill.data.check import row_id
-from understill.data.read import data_file
+from understill.data.files import data_file
 from understill.data.taskdata import TaskData
 from understill.errors import DataError, UserError
 from understill.tasks import Task

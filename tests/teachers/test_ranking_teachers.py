@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from helpers import ANSWER, MOOD, liven, some_model
+from understill.atomic import replacing
+from understill.data.files import data_file
 from understill.data.groups import groups_of
-from understill.data.read import data_file
 from understill.data.taskdata import TaskData
-from understill.disk import replacing
 from understill.errors import UserError
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import ModelFolder

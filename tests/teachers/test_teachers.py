@@ -22,7 +22,7 @@ from understill.models.encoder import load_tokenizer
 from understill.models.folder import ModelFolder
 from understill.tasks import Task
 from understill.teachers.folds import FoldedTeacher, fold_of
-from understill.teachers.matching import by_name, match_labels
+from understill.teachers.label_map import by_name, match_labels
 from understill.teachers.trained import ModelTeacher, NetworkTeacher
 from understill.teachers.verdict import examine
 

@@ -76,18 +76,21 @@ def test_seeds_have_their_mean_spread_median_and_interval(shown: io.StringIO) ->
     assert (
         without_sentences(shown)
         == """\
-│ mood    │ accuracy │     50.0 │     95.0 │ 71.0 ±1.0 │ 83.0 ±3.6 │
-│ mood    │ f1       │      0.0 │     90.0 │ 51.0 ±1.0 │ 63.0 ±3.6 │
-│ similar │ pearson  │      0.0 │     85.0 │ 61.0 ±1.0 │ 73.0 ±3.6 │
+│ mood    │ accuracy │     50.0 │     95.0 │ 71.0 ± 1.0 │ 83.0 ± 3.6 │
+│ mood    │ f1       │      0.0 │     90.0 │ 51.0 ± 1.0 │ 63.0 ± 3.6 │
+│ similar │ pearson  │      0.0 │     85.0 │ 61.0 ± 1.0 │ 73.0 ± 3.6 │
 │ teachers │   90.0 │  90.0 │         – │             – │     1 │
 │ baseline │   66.0 │  66.0 │       1.0 │  63.5 to 68.5 │     3 │
 │ student  │   77.0 │  78.0 │       3.6 │  69.0 to 87.0 │     3 │"""
     )
-    said = shown.getvalue()
-    assert "student − baseline, mean: +12.0 (95 % interval +3.8 to +20.2, Mann-Whitney p 0.100)" in said
-    assert "student − teachers, mean: -12.0\n" in said, "one set of teachers says nothing of other sets"
-    assert "with 3 seeds on each side no p of Mann and Whitney can be below 0.1; the intervals are Welch's\n" in said
-    assert said.endswith("run folder: runs/st\n")
+    message = shown.getvalue()
+    assert "student − baseline, mean: +12.0 (95 % interval +3.8 to +20.2, Mann-Whitney p 0.100)" in message
+    assert "student − teachers, mean: −12.0\n" in message, "one set of teachers says nothing of other sets"
+    assert (
+        "with 3 seeds each the smallest possible p of a Mann-Whitney test is 0.1; the intervals are Welch's\n"
+        in message
+    )
+    assert message.endswith("run folder: runs/st\n")
 
 
 def test_ablations_are_shown_by_their_distance_from_the_recipe_as_it_is(shown: io.StringIO) -> None:
@@ -97,32 +100,32 @@ def test_ablations_are_shown_by_their_distance_from_the_recipe_as_it_is(shown: i
     assert (
         without_sentences(shown).partition("│     3 │\n│ student")[2].partition("\n")[2]
         == """\
-│ mood    │ 82.0 ±2.0 │         -10.0 │                  +0.0 │
-│ similar │ 72.0 ±2.0 │         -10.0 │                  +0.0 │
-├─────────┼───────────┼───────────────┼───────────────────────┤
-│ mean    │ 77.0 ±2.0 │         -10.0 │                  +0.0 │
-│ 95 %    │           │ -15.5 to -4.5 │          -4.2 to +4.2 │
-│ p       │           │         0.100 │                 1.000 │
-│ p, Holm │           │         0.200 │                 1.000 │"""
+│ mood    │ 82.0 ± 2.0 │         −10.0 │                  +0.0 │
+│ similar │ 72.0 ± 2.0 │         −10.0 │                  +0.0 │
+├─────────┼────────────┼───────────────┼───────────────────────┤
+│ mean    │ 77.0 ± 2.0 │         −10.0 │                  +0.0 │
+│ 95 %    │            │ −15.5 to −4.5 │          −4.2 to +4.2 │
+│ p       │            │         0.100 │                 1.000 │
+│ p, Holm │            │         0.200 │                 1.000 │"""
     )
-    said = shown.getvalue()
-    assert "with 3 seeds on each side no p of Mann and Whitney can be below 0.1" in said
+    message = shown.getvalue()
+    assert "with 3 seeds each the smallest possible p of a Mann-Whitney test is 0.1" in message
 
 
 def test_many_variants_come_in_tables_of_four(shown: io.StringIO) -> None:
     names = [f"without_part_{number}" for number in range(6)]
     terminal.show_study(runs_of({"": [0.8, 0.9], **{name: [0.7, 0.8] for name in names}}))
     assert fits(shown)
-    assert shown.getvalue().count("student: difference from the recipe as it is") == 2
-    assert shown.getvalue().count("as it is ┃") == 2
+    assert shown.getvalue().count("student: difference from the unchanged recipe") == 2
+    assert shown.getvalue().count("unchanged ┃") == 2
 
 
 def test_one_seed_each_shows_the_distance_and_claims_nothing(shown: io.StringIO) -> None:
     terminal.show_study(runs_of({"": [0.8], "half": [0.9]}))
-    said = shown.getvalue()
-    assert "one seed each: nothing can be claimed, since seeds differ too → run it with --seeds 3 or more" in said
-    assert "+10.0" in said
-    assert not {"p", "±", "95 %"} & set(said.split())
+    message = shown.getvalue()
+    assert "one seed each: nothing can be claimed, since seeds differ too → run it with --seeds 3 or more" in message
+    assert "+10.0" in message
+    assert not {"p", "±", "95 %"} & set(message.split())
 
 
 LEVELS = {
@@ -140,30 +143,30 @@ def test_factors_have_their_effects_and_what_they_do_together(shown: io.StringIO
     assert (
         without_sentences(shown)
         == """\
-│ hard   │ without      │ 80.0 ±1.0 │
-│ hard   │ with         │ 82.0 ±1.0 │
-│ soft   │ without      │ 84.0 ±1.0 │
-│ soft   │ with         │ 90.0 ±1.0 │
-│ mood │ labels                │   +6.0 │  +4.7 to +7.3 │ <0.001 │
-│      │ augmentation          │   +4.0 │  +2.7 to +5.3 │ <0.001 │
-│      │ labels × augmentation │   +4.0 │  +1.3 to +6.7 │  0.009 │"""
+│ hard   │ without      │ 80.0 ± 1.0 │
+│ hard   │ with         │ 82.0 ± 1.0 │
+│ soft   │ without      │ 84.0 ± 1.0 │
+│ soft   │ with         │ 90.0 ± 1.0 │
+│ mood │ labels                │   +6.0 │  +4.7 to +7.3 │ < 0.001 │
+│      │ augmentation          │   +4.0 │  +2.7 to +5.3 │ < 0.001 │
+│      │ labels × augmentation │   +4.0 │  +1.3 to +6.7 │   0.009 │"""
     )
-    said = shown.getvalue()
-    assert "points of soft against hard labels; of with against without augmentation" in said
-    assert "mood of others: majority 50.0, teachers 95.0, baseline 71.0 ±1.0" in said
+    message = shown.getvalue()
+    assert "points of soft against hard labels; of with against without augmentation" in message
+    assert "mood of others: majority 50.0, teachers 95.0, baseline 71.0 ± 1.0" in message
 
 
 def test_every_level_beyond_the_first_is_set_against_it(shown: io.StringIO) -> None:
     levels = {name: {"labels": name} for name in ("hard", "soft", "both")}
     terminal.show_study(runs_of({"hard": [0.8, 0.81], "soft": [0.9, 0.91], "both": [0.7, 0.71]}, levels))
     assert fits(shown)
-    said = shown.getvalue()
-    assert "points of soft and both against hard labels" in said
-    assert [line.split("│")[2].strip() for line in said.splitlines() if "labels: " in line] == [
+    message = shown.getvalue()
+    assert "points of soft and both against hard labels" in message
+    assert [line.split("│")[2].strip() for line in message.splitlines() if "labels: " in line] == [
         "labels: soft",
         "labels: both",
     ] * 3
-    assert "Mann and Whitney" not in said, "whose test is not made of factors"
+    assert "Mann-Whitney" not in message, "whose test is not made of factors"
 
 
 def test_a_single_run_is_shown_as_ever(shown: io.StringIO) -> None:
@@ -209,7 +212,7 @@ def test_errors_are_shown_and_not_compared(shown: io.StringIO) -> None:
         for run, mine in zip(runs, scores, strict=True)
     ]
     terminal.show_study(runs)
-    assert "│ similar │ mse    │        – │ 1.500 ±0.707 │" in shown.getvalue()
+    assert "│ similar │ mse    │        – │ 1.500 ± 0.707 │" in shown.getvalue()
     assert "the first metric of every task is an error, which is not compared" in shown.getvalue()
 
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import TASKS, same, some_batch, some_model, weights_of
-from understill.disk import seal
+from understill.atomic import seal
 from understill.losses.fused import FusedObjective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
@@ -235,11 +235,11 @@ def test_weights_alone_come_back_bit_for_bit_and_are_written_whole(
     assert same(weights_of(other), weights_of(model))
     content = path.read_bytes()
 
-    def crash(_: Any, target: Path) -> None:
+    def crash(target: Path) -> None:
         target.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save_file", crash)
+    monkeypatch.setattr("understill.atomic.sync", crash)
     with pytest.raises(KeyboardInterrupt):
         save_weights(path, other.state_dict())
     assert path.read_bytes() == content

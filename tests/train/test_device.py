@@ -138,7 +138,7 @@ def test_a_tracker_that_cannot_be_used_is_found_before_any_work(make_tiny: Calla
 def test_tensorboard_is_told_what_happens(make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    monkeypatch.setattr("understill.train.fit.REPORT_SECONDS", 0)
+    monkeypatch.setattr("understill.train.meter.REPORT_SECONDS", 0)
     (model,) = pipeline.run(make_tiny(output={"trackers": "tensorboard"}, training={"steps": 4})).models
     (file,) = Path(model.folder).parent.rglob("events.out.tfevents.*")
     events = EventAccumulator(str(file))

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import TASKS, same, some_batches, some_model, weights_of
+from helpers import TASKS, padding_of, same, some_batches, some_model, weights_of
 from understill.data.batch import Batches
 from understill.errors import TrainingError
 from understill.events import Evaluated, Fitted, Report, Resumed
@@ -25,6 +25,7 @@ from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
 from understill.recipe.section import Every
 from understill.train import fit as fitting
+from understill.train import meter
 from understill.train.checkpoint import save_checkpoint
 from understill.train.device import cpu_has_bf16, make_accelerator
 from understill.train.fit import fit, is_due
@@ -78,7 +79,7 @@ def start(
 @pytest.fixture
 def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report after every step."""
-    monkeypatch.setattr(fitting, "REPORT_SECONDS", 0)
+    monkeypatch.setattr(meter, "REPORT_SECONDS", 0)
 
 
 def run(folder: Path, tiny: Path, settings: Training, evaluate: Any = None) -> tuple[MultiTaskModel, list[Event]]:
@@ -277,19 +278,19 @@ def test_reports_add_up_what_happened_since_the_last(tiny: Path, tmp_path: Path,
     assert first.rows_per_second > 0
     assert [report.seconds_left is None for report in reports] == [True] * 5 + [False] * 3
     assert reports[5].seconds_left > 0 and reports[-1].seconds_left == 0
-    assert first.padding == pytest.approx(batches[0].padding)
+    assert first.padding == pytest.approx(padding_of(batches[0]))
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [(line["step"], line["loss"]) for line in lines] == [(report.step, report.loss) for report in reports]
     assert first.mix is None and "lambda" not in lines[0]
 
 
 def test_a_quick_run_is_reported_once_at_its_end(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "REPORT_SECONDS", 1e9)
+    monkeypatch.setattr(meter, "REPORT_SECONDS", 1e9)
     _, events = run(tmp_path, tiny, training())
     assert [event.step for event in events if isinstance(event, Report)] == [8]
 
 
-# Trouble -------------------------------------------------------------------------------------------------------------
+# Losses that are not numbers ------------------------------------------------------------------------------------------
 
 
 def test_a_loss_that_is_no_number_stops_before_anything_is_kept(tiny: Path, tmp_path: Path) -> None:

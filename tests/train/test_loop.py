@@ -18,8 +18,8 @@ from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
 from understill.train.device import make_accelerator, out_of_memory
 from understill.train.loop import Step, steps, total_steps
+from understill.train.nan_guard import NanGuard
 from understill.train.optim import make_optimizer, rate_factor
-from understill.train.trouble import Trouble
 
 NAMES = [task.name for task in TASKS]
 
@@ -34,7 +34,7 @@ def train(
     *,
     batches: Batches | None = None,
     seed: int = 0,
-    trouble: Trouble | None = None,
+    guard: NanGuard | None = None,
     see: Callable[[MultiTaskModel], None] | None = None,
     objective: FusedObjective | None = None,
 ) -> Iterator[Step]:
@@ -43,7 +43,7 @@ def train(
     prepared, optimizer = accelerator.prepare(model, make_optimizer(model, settings))
     if see:
         optimizer.optimizer.register_step_pre_hook(lambda *_: see(model))
-    trouble = trouble or Trouble(len(TASKS), torch.device("cpu"))
+    guard = guard or NanGuard(len(TASKS), torch.device("cpu"))
     return steps(
         prepared.train(),
         objective or FusedObjective(TASKS, "sigmoid"),
@@ -53,7 +53,7 @@ def train(
         settings,
         seed=seed,
         start=0,
-        trouble=trouble,
+        guard=guard,
     )
 
 
@@ -282,7 +282,7 @@ def test_any_other_failure_is_not_hidden(tiny: Path) -> None:
 )
 def test_the_first_bad_step_and_its_task_are_named(task: int, step: int, value: str, tiny: Path) -> None:
     assert (some_batches()[step - 1].task == task).any()
-    model, trouble = some_model(tiny), Trouble(len(TASKS), torch.device("cpu"))
+    model, guard = some_model(tiny), NanGuard(len(TASKS), torch.device("cpu"))
     calls = 0
 
     def spoil(*_: Any) -> None:
@@ -293,11 +293,11 @@ def test_the_first_bad_step_and_its_task_are_named(task: int, step: int, value: 
                 model.heads.tasks[task].out.bias.fill_(float(value))
 
     model.encoder.register_forward_pre_hook(spoil)
-    for done in train(model, training(steps=6), trouble=trouble):
+    for done in train(model, training(steps=6), guard=guard):
         if done.number < step:
-            trouble.check(NAMES, training())  # nothing yet
+            guard.check(NAMES, training())  # nothing yet
     with pytest.raises(TrainingError, match=rf"step {step}: the loss of {NAMES[task]} is no longer a number") as caught:
-        trouble.check(NAMES, training())
+        guard.check(NAMES, training())
     assert "training.lr (now 0.001)" in str(caught.value)
 
 
@@ -310,8 +310,8 @@ def test_targets_are_checked_before_the_first_update(tiny: Path) -> None:
     batches = some_batches()
     for stream in batches.streams:
         stream.sources[0].gold[:] = 7.0
-    objective, trouble = FusedObjective(TASKS, "sigmoid"), Trouble(3, torch.device("cpu"))
-    run = steps(prepared, objective, batches, optimizer, accelerator, settings, seed=0, start=0, trouble=trouble)
+    objective, guard = FusedObjective(TASKS, "sigmoid"), NanGuard(3, torch.device("cpu"))
+    run = steps(prepared, objective, batches, optimizer, accelerator, settings, seed=0, start=0, guard=guard)
     with pytest.raises(TrainingError, match=r"gold 7\.0 is not one of its classes"):
         next(run)
     assert same(weights_of(model), before)

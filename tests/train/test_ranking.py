@@ -20,15 +20,15 @@ from understill.data.batch import Batch, Batches, Stream
 from understill.errors import TrainingError, UserError
 from understill.events import Fitted
 from understill.losses.fused import FusedObjective as Objective
-from understill.losses.queries import BatchQueries
+from understill.losses.term import BatchQueries
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
+from understill.train.cuda_graph import why_not
 from understill.train.device import make_accelerator
-from understill.train.fast import why_not
 from understill.train.fit import fit
 from understill.train.loop import Step, steps
+from understill.train.nan_guard import NanGuard
 from understill.train.optim import make_optimizer
-from understill.train.trouble import Trouble
 
 NAN = float("nan")
 #: Classes, candidates, a score, and candidates again: columns 0-1, 2, 3, 4.
@@ -402,8 +402,8 @@ def train(
     if see:
         optimizer.optimizer.register_step_pre_hook(lambda *_: see(model))
     objective = objective or Objective(TASKS, "sigmoid")
-    trouble = Trouble(2, torch.device("cpu"))
-    run = steps(prepared.train(), objective, source, optimizer, accelerator, how, seed=0, start=0, trouble=trouble)
+    guard = NanGuard(2, torch.device("cpu"))
+    run = steps(prepared.train(), objective, source, optimizer, accelerator, how, seed=0, start=0, guard=guard)
     return list(run)
 
 

@@ -1,1 +1,1 @@
-"""The bench: models of any form side by side on this machine, in one run, and through HTTP."""
+"""The bench: models of any form timed side by side on this machine, with their sizes."""

@@ -1,4 +1,4 @@
-"""Measuring: models take turns, in a random order in every round, so that noise hits them alike."""
+"""Measuring exports and models of any form side by side, in this process and through HTTP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -15,53 +15,50 @@ from typing import Any
 
 import numpy as np
 
+from understill.bench.clock import (
+    Ask,
+    BoundedValue,
+    Seconds,
+    Text,
+    Timings,
+    Turns,
+    latency_of,
+    seconds_of,
+    spread,
+    timed,
+)
 from understill.bench.server import CONNECTIONS, ROWS, serving
-from understill.bench.subjects import PIPELINE, Subject
-from understill.evaluate.clock import PIPELINE_BATCH, Latency, Text, latency_of, seconds_of
-from understill.events import Expected, Measuring, Watch
-from understill.runtime.cores import cores
+from understill.bench.subjects import PIPELINE, PIPELINE_BATCH, Subject
+from understill.events import Expected, Measuring, Watch, silent
+from understill.inference.cores import cores
 from understill.tasks import Task
 
 #: What is timed of each model, in this order.
 TOKENS, MODEL, HTTP = "tokenising", "text to answer", "HTTP"
 #: A turn lasts at least so many seconds: a quick model answers the texts several times.
 TURN = 0.3
-#: Single texts that are timed, and how many of them in a turn: one model's threads take a while to come to rest.
+#: Single texts that are timed, and how many of them in a turn.
 SINGLES, RUN = 100, 20
 
-Ask = Callable[[Sequence[Text]], object]
-
 
 @dataclass(frozen=True)
-class Spread:
-    """The middle of all rounds, with the lowest and the highest of them."""
+class Measurement(Timings):
+    """The times of one model in the form that it has; ends of a number are the lowest and the highest round."""
 
-    middle: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What was measured of one model."""
-
-    model: str
     form: str
     bytes: int  # of its weights on disk
-    rates: Mapping[str, tuple[float, ...]]  # texts per second, by part and round
-    latency: Mapping[str, Latency]  # of single texts, by part
 
     def form_in(self, part: str) -> str:
         """Return what answers in a part: a server has its own way to ask a Hugging Face folder."""
         return "torch" if part == HTTP and self.form == PIPELINE else self.form
 
-    def rate(self, part: str) -> Spread:
+    def rate(self, part: str) -> BoundedValue:
         """Return the texts per second of a part."""
-        return _spread(self.rates[part])
+        return spread(self.rates(part))
 
-    def times(self, other: Measurement, part: str) -> Spread:
-        """Return how many times as many texts per second it answers, of rounds in which both took turns."""
-        return _spread([mine / theirs for mine, theirs in zip(self.rates[part], other.rates[part], strict=True)])
+    def times_as_fast(self, reference: Timings, part: str) -> BoundedValue:
+        """Return how many times as many texts it does in a second, of rounds in which both took turns."""
+        return spread(self.rates(part) / reference.rates(part))
 
 
 @dataclass(frozen=True)
@@ -85,15 +82,15 @@ class Bench:
             "machine": dict(self.machine),
             "models": [
                 {
-                    "model": each.model,
+                    "model": each.name,
                     "form": each.form,
                     "bytes": each.bytes,
-                    "texts_per_second": {part: list(rates) for part, rates in each.rates.items()},
+                    "texts_per_second": {part: each.rates(part).tolist() for part in each.seconds},
                     "milliseconds_per_text": {
                         part: {name: 1000 * value for name, value in asdict(latency).items()}
                         for part, latency in each.latency.items()
                     },
-                    **({"form_of_http": each.form_in(HTTP)} if HTTP in each.rates else {}),
+                    **({"form_of_http": each.form_in(HTTP)} if HTTP in each.seconds else {}),
                 }
                 for each in self.models
             ],
@@ -113,24 +110,21 @@ def measure(
     *,
     rounds: int = 5,
     http: bool = True,
-    watch: Watch | None = None,
+    watch: Watch = silent,
 ) -> Bench:
     """Measure models with texts: tokenising alone, from text to answer, and through servers of their own."""
     names = [str(each.path) for each in subjects]
-    watch = watch or (lambda event: None)
     with ExitStack() as stack:
-        parts: dict[str, list[Ask]] = {
+        asks: dict[str, list[Ask]] = {
             TOKENS: [each.tokenise for each in subjects],
             MODEL: [each.ask for each in subjects],
         }
         if http:
-            parts[HTTP] = []
+            asks[HTTP] = []
             for place, each in enumerate(subjects):
                 watch(Measuring(names[place], "starting servers", place, len(subjects)))
-                parts[HTTP].append(stack.enter_context(serving(each.path, task)).ask)
-        turns = Turns(names, parts, texts, rounds, watch)
-        rates = {part: turns.many(part) for part in parts}
-        singles = {part: turns.single(part) for part in parts if part != TOKENS}
+                asks[HTTP].append(stack.enter_context(serving(each.path, task)).ask)
+        many, single = _take_times(Turns(names, watch), asks, texts, rounds)
     return Bench(
         task.name,
         len(texts),
@@ -140,78 +134,45 @@ def measure(
         tuple(
             Measurement(
                 name,
+                len(texts),
+                {part: tuple(seconds[place, :, 0].tolist()) for part, seconds in many.items()},
+                {part: latency_of(seconds[place, :, 0]) for part, seconds in single.items()},
                 subject.form,
                 subject.weights.stat().st_size,
-                {part: tuple(found[place]) for part, found in rates.items()},
-                {part: latency_of(found[place]) for part, found in singles.items()},
             )
             for place, (name, subject) in enumerate(zip(names, subjects, strict=True))
         ),
     )
 
 
-class Turns:
-    """Models that take turns, in each part of what is measured."""
-
-    def __init__(
-        self, names: Sequence[str], parts: Mapping[str, Sequence[Ask]], texts: Sequence[Text], rounds: int, watch: Watch
-    ) -> None:
-        self.names, self.parts, self.texts, self.rounds, self.watch = names, parts, texts, rounds, watch
-        self.generator = np.random.default_rng(0)
-        self.done, self.total = 0, len(names) * len(parts)
-        self.again: dict[str, list[int]] = {}  # how often a model answers all texts in a turn
-        seconds = 0.0
-        for part, asks in parts.items():
-            self.again[part] = []
-            for place, ask in enumerate(asks):
-                self._tell(place, f"{part}, warm-up")
-                ask(texts[:1])
-                many = seconds_of(ask, texts)
-                self.again[part].append(max(1, math.ceil(TURN / many)))
-                seconds += rounds * self.again[part][-1] * many
-                seconds += (SINGLES + SINGLES // RUN) * seconds_of(ask, texts[:1]) if part != TOKENS else 0
-        self.done = 0
-        self.total = len(names) * (rounds * len(parts) + SINGLES // RUN * sum(part != TOKENS for part in parts))
-        watch(Expected(seconds))
-
-    def many(self, part: str) -> list[list[float]]:
-        """Return the texts per second of each model and round."""
-        asks, again = self.parts[part], self.again[part]
-        found: list[list[float]] = [[] for _ in asks]
-        for number in range(self.rounds):
-            for place in self._order():
-                self._tell(place, f"{part}, round {number + 1} of {self.rounds}")
-                seconds = sum(seconds_of(asks[place], self.texts) for _ in range(again[place]))
-                found[place].append(again[place] * len(self.texts) / seconds)
-        return found
-
-    def single(self, part: str) -> list[list[float]]:
-        """Return the seconds of single texts, the same ones for each model."""
-        asks = self.parts[part]
-        found: list[list[float]] = [[] for _ in asks]
-        for numbers in self.generator.integers(len(self.texts), size=(SINGLES // RUN, RUN)).tolist():
-            for place in self._order():
-                self._tell(place, f"{part}, single texts")
-                asks[place](self.texts[:1])
-                found[place] += [seconds_of(asks[place], [self.texts[number]]) for number in numbers]
-        return found
-
-    def _order(self) -> list[int]:
-        """Draw who comes when in a round."""
-        return [int(place) for place in self.generator.permutation(len(self.names))]
-
-    def _tell(self, place: int, what: str) -> None:
-        self.watch(Measuring(self.names[place], what, self.done, self.total))
-        self.done += 1
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(float(np.median(values)), min(values), max(values))
+def _take_times(
+    turns: Turns, asks: Mapping[str, Sequence[Ask]], texts: Sequence[Text], rounds: int
+) -> tuple[dict[str, Seconds], dict[str, Seconds]]:
+    """Return the seconds of all texts, and of single ones, by part."""
+    models, singles = len(turns.names), [part for part in asks if part != TOKENS]
+    turns.total = models * len(asks)
+    repeats: dict[str, list[int]] = {part: [] for part in asks}  # how often a model answers all texts in a turn
+    expected = 0.0
+    for part, own in asks.items():
+        for place, ask in enumerate(own):
+            turns.tell(place, f"{part}, warm-up")
+            ask(texts[:1])
+            seconds = seconds_of(ask, texts)
+            repeats[part].append(max(1, math.ceil(TURN / seconds)))
+            expected += rounds * repeats[part][-1] * seconds
+            expected += (SINGLES + SINGLES // RUN) * seconds_of(ask, texts[:1]) if part in singles else 0
+    turns.done, turns.total = 0, models * (rounds * len(asks) + SINGLES // RUN * len(singles))
+    turns.watch(Expected(expected))
+    runs = {part: [timed(ask) for ask in own] for part, own in asks.items()}
+    return (
+        {part: turns.many(runs[part], [texts] * models, rounds, repeats[part], part) for part in asks},
+        {part: turns.single(runs[part], texts, SINGLES, RUN, part) for part in singles},
+    )
 
 
 def machine() -> dict[str, Any]:
     """Tell what the numbers were made on."""
-    found: dict[str, Any] = {
+    versions: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "cores": cores(),
         "processor": _processor(),
@@ -219,16 +180,16 @@ def machine() -> dict[str, Any]:
     }
     for name in ("understill", "onnxruntime", "tokenizers", "torch", "transformers", "uvicorn"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
+            versions[name] = None
     if "torch" in sys.modules:
-        found["torch_threads"] = sys.modules["torch"].get_num_threads()
-    return found
+        versions["torch_threads"] = sys.modules["torch"].get_num_threads()
+    return versions
 
 
 def _processor() -> str:
-    """Return the processor's name; what Linux tells is more than Python does."""
+    """Return the processor's name; Linux reports more than Python does."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

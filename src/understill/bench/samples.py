@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from understill.bench.clock import Text
 from understill.errors import UserError
-from understill.evaluate.clock import Text
 
 #: How many are made up.
 COUNT = 512
@@ -36,8 +36,8 @@ def read_texts(path: Path, pair: bool) -> list[Text]:
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        said = getattr(error, "strerror", None) or "this is no text in UTF-8"
-        raise UserError(f"--texts {path}: {said} → give a file with one text to a line") from None
+        why = getattr(error, "strerror", None) or "this is no text in UTF-8"
+        raise UserError(f"--texts {path}: {why} → give a file with one text to a line") from None
     if not lines:
         raise UserError(f"--texts {path}: no text in it → give a file with one text to a line")
     if not pair:

@@ -1,4 +1,4 @@
-"""A server in a process of its own, asked over connections that stay open."""
+"""A server in a process of its own, and a client with keep-alive connections."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tempfile import TemporaryFile
 from threading import Timer
 from typing import Any
 
+from understill.bench.clock import Text, split_pairs
 from understill.errors import UserError
-from understill.evaluate.clock import Text, apart
 from understill.tasks import Task
 
 #: Connections, and the texts of one request, when many texts are asked for.
@@ -57,14 +57,14 @@ def serving(path: Path, task: Task) -> Iterator[Client]:
 
 
 def _port(process: subprocess.Popen[bytes]) -> int | None:
-    """Wait until a server says where it answers; None where it ends without."""
+    """Wait until a server prints its port; None where it ends without."""
     assert process.stdout
     late = Timer(PATIENCE, process.kill)
     late.start()
-    said = process.stdout.readline().decode()
+    line = process.stdout.readline().decode()
     late.cancel()
-    found = re.search(r" at http://127\.0\.0\.1:(\d+)", said)
-    return int(found[1]) if found else None
+    match = re.search(r" at http://127\.0\.0\.1:(\d+)", line)
+    return int(match[1]) if match else None
 
 
 class Client:
@@ -86,18 +86,18 @@ class Client:
 
     def _post(self, texts: Sequence[Text]) -> None:
         """Ask about a few texts over a connection that is free."""
-        first, second = apart(texts)
+        first, second = split_pairs(texts)
         question = {"texts": first, "pairs": second, "tasks": [self.task.name]}
         connection = self.idle.get()
         try:
-            status, said = _exchange(connection, json.dumps(question))
+            status, answer = _exchange(connection, json.dumps(question))
         except ConnectionError:  # it has been idle while others had their turn, and the server has closed it
             connection.close()
-            status, said = _exchange(connection, json.dumps(question))
+            status, answer = _exchange(connection, json.dumps(question))
         finally:
             self.idle.put(connection)
         if status != 200:
-            raise UserError(f"{self.path} over HTTP: {status}: {said['error']} → try other texts with --texts")
+            raise UserError(f"{self.path} over HTTP: {status}: {answer['error']} → try other texts with --texts")
 
 
 def _exchange(connection: http.client.HTTPConnection, question: str) -> tuple[int, Any]:

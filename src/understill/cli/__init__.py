@@ -9,5 +9,5 @@ from understill.cli.program import app, main
 __all__ = ["app", "main"]
 
 # The help lists verbs in the order in which they come.
-for part in ("experiments", "judging", "using", "housekeeping"):
+for part in ("experiments", "results", "using", "housekeeping"):
     import_module(f"{__name__}.{part}")

@@ -1,4 +1,4 @@
-"""Words that verbs have in common: arguments, options, examples, and how a recipe is read."""
+"""What verbs share: arguments, options, examples, and how a recipe is read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tidy() -> Iterator[None]:
 
 
 def load(recipe: Path, sets: list[str] | None) -> Recipe:
-    """Read a recipe, before anything is imported that takes seconds: a slip in it is answered at once."""
+    """Read a recipe before anything slow is imported, so that a mistake in it is reported at once."""
     from understill.recipe import load_recipe
 
     return load_recipe(recipe, tuple(sets or ()))

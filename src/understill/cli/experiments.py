@@ -1,4 +1,4 @@
-"""Verbs that train: init, check, run, teach."""
+"""Verbs that train: init, check, run, train."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def init(
 ) -> None:
     """Look at your files and write a commented recipe for them."""
     from understill import terminal
-    from understill.data.sketch import sketch_recipe
+    from understill.data.recipe_draft import draft_recipe
 
     if out.is_dir():
         raise UserError(f"--out {out}: this is a folder → write --out {out / 'recipe.yaml'}")
@@ -50,7 +50,7 @@ def init(
         raise UserError(f"--out {out}: there is no folder {out.parent}")
     if teacher and not distil:
         raise UserError(f"--teacher {teacher}: only a recipe that distils has a teacher → add --distil")
-    text = sketch_recipe(files, (teacher or "minilm") if distil else None)
+    text = draft_recipe(files, (teacher or "minilm") if distil else None)
     out.write_text(text, encoding="utf-8")
     for line in text.splitlines():
         if line.startswith("# left out:"):
@@ -77,12 +77,13 @@ def check(
     from understill import terminal
     from understill.estimate import estimate
     from understill.events import Checking
-    from understill.pipeline import make_study, open_teacher
+    from understill.pipeline.plan.planner import make_study
+    from understill.pipeline.teacher_selection import open_teacher
 
     with terminal.LiveProgress() as watch:
         study = make_study(loaded, watch)
-        for number, (plan, teacher) in enumerate(study.outsiders):
-            watch(Checking(f"opening {teacher.name}", number, len(study.outsiders)))
+        for number, (plan, teacher) in enumerate(study.external):
+            watch(Checking(f"opening {teacher.name}", number, len(study.external)))
             open_teacher(plan, teacher)
         times = estimate(study, watch, timed=timed)
     terminal.show_plan(study, times)
@@ -110,13 +111,15 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the run folder.")] = True,
 ) -> None:
-    """Do everything a recipe asks for: teachers, soft targets, student and baseline, and show who won."""
+    """Do everything a recipe asks for: teachers, soft targets, student and baseline, and compare their scores."""
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
-    from understill import pipeline, terminal
+    from understill import terminal
+    from understill.pipeline.engine import run_study
+    from understill.pipeline.plan.planner import make_study
 
     with terminal.LiveProgress() as watch:
-        planned = pipeline.make_study(loaded, watch) if dry_run else None
-        runs = () if dry_run else pipeline.run_study(loaded, watch)
+        planned = make_study(loaded, watch) if dry_run else None
+        runs = () if dry_run else run_study(loaded, watch)
         page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
     if planned:
         terminal.show_plan(planned)
@@ -139,27 +142,33 @@ def _report_of(folder: Path, recipe: Recipe, watch: Any) -> Path | None:
         return None
 
 
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="NAME", help="Only this model; may be repeated. RUN/NAME for one run of several."),
+]
+
+
 @app.command(
-    epilog=examples_of("understill teach recipes/single.yaml --model sst2", "understill teach recipes/multi.yaml")
+    epilog=examples_of("understill train recipes/single.yaml --model sst2", "understill train recipes/multi.yaml")
 )
-def teach(
-    recipe: RecipeFile,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model", metavar="NAME", help="Only this model; may be repeated. RUN/NAME for one run of several."
-        ),
-    ] = None,
-    sets: Sets = None,
-) -> None:
+def train(recipe: RecipeFile, model: Models = None, sets: Sets = None) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
-    from understill import pipeline, terminal
+    from understill import terminal
+    from understill.pipeline.engine import train_some
+    from understill.pipeline.plan.planner import make_study
 
     with terminal.LiveProgress() as watch:
-        study = pipeline.make_study(loaded, watch)
-        trained = pipeline.train_some(study, tuple(model or ()), watch)
+        study = make_study(loaded, watch)
+        trained = train_some(study, tuple(model or ()), watch)
     tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}
     for each in trained:
         terminal.show_scores({each.name: each.scores}, tasks)
         terminal.say(f"model: {each.folder}")
+
+
+@app.command(hidden=True)
+def teach(recipe: RecipeFile, model: Models = None, sets: Sets = None) -> None:
+    """Train models: the old name of `train`."""
+    typer.echo("understill teach is now understill train; the old name works until the next release", err=True)
+    train(recipe, model, sets)

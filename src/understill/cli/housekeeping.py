@@ -1,4 +1,4 @@
-"""Verbs that look after things: data, runs, clean, assets."""
+"""Verbs that list and clean: data, runs, clean, assets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def data(
     examples: Annotated[int, typer.Option(min=0, help="How many rows of each task to show.")] = 0,
     sets: Sets = None,
 ) -> None:
-    """List tasks, count their rows, show examples."""
+    """List tasks with their rows and labels, and show examples."""
     from understill import terminal
 
     if glue is not None:
@@ -38,22 +38,23 @@ def data(
         terminal.show_tasks({"demo": list(TASKS.values()), "GLUE": [entry.task for entry in GLUE.values()]})
     else:
         loaded = load(recipe, sets)
-        from understill.pipeline import read_data
+        from understill.pipeline.recipe_data import read_data
 
         with terminal.LiveProgress() as watch:
             tasks = read_data(loaded, watch)
         terminal.show_data(tasks, examples)
 
 
-OutputFolder = Annotated[Path, typer.Argument(help="The output folder of your recipes.")]
+OutputFolder = Annotated[Path, typer.Argument(help="The folder that holds your runs.")]
 
 
 @app.command(epilog=examples_of("understill runs", "understill runs elsewhere/runs"))
 def runs(folder: OutputFolder = Path("runs")) -> None:
-    """List the runs of an output folder, with what came out."""
-    from understill import pipeline, terminal
+    """List the runs in a folder, with their scores."""
+    from understill import terminal
+    from understill.pipeline.runs import list_runs
 
-    terminal.show_runs(pipeline.list_runs(folder))
+    terminal.show_runs(list_runs(folder))
 
 
 @app.command(
@@ -65,18 +66,19 @@ def runs(folder: OutputFolder = Path("runs")) -> None:
 )
 def clean(
     folder: OutputFolder = Path("runs"),
-    cache: Annotated[bool, typer.Option("--cache", help="Also the data and tokens kept between runs.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this it is only shown.")] = False,
+    cache: Annotated[bool, typer.Option("--cache", help="Also remove cached data and tokens.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this they are only listed.")] = False,
 ) -> None:
-    """Remove models, soft targets and verdicts that no run refers to."""
-    from understill import pipeline, terminal
+    """Remove models, soft targets and teacher checks that no run uses any more."""
+    from understill import terminal
+    from understill.pipeline.runs import clean
 
-    terminal.show_waste(pipeline.clean(folder, cache=cache, remove=yes), removed=yes)
+    terminal.show_waste(clean(folder, cache=cache, remove=yes), removed=yes)
 
 
 @app.command(epilog=examples_of("understill assets"))
 def assets() -> None:
-    """List the pretrained encoders and word vectors that install with pip, and whether they are here."""
+    """List the pretrained encoders and word vectors that pip can install, and whether they are installed."""
     from understill import terminal
     from understill.models.assets import known
 

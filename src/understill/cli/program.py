@@ -23,32 +23,34 @@ class Program(typer.core.TyperGroup):
         """Run a verb; what is neither a mistake nor an interruption is a bug, and keeps its traceback."""
         try:
             return super().invoke(ctx)
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            raise SystemExit(2) from None
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] == "understill":
-                raise
-            logging.getLogger(__name__).info("where it happened", exc_info=True)
-            what = f"understill {ctx.invoked_subcommand} needs {error.name}, which is not installed"
-            print(f"error: {what} → pip install understill, with all that it requires", file=sys.stderr)
-            raise SystemExit(2) from None
-        except (PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-            # A place the user named that cannot be used so; whoever wants the way there asks with -v.
-            logging.getLogger(__name__).info("where it happened", exc_info=True)
-            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-            raise SystemExit(2) from None
-        except OSError as error:
-            if error.errno not in (ENOSPC, EDQUOT, EFBIG, EROFS):
-                raise
-            logging.getLogger(__name__).info("where it happened", exc_info=True)
-            place = f"{error.filename}: " if error.filename else ""
-            print(f"error: {place}{error.strerror} → make room, or write elsewhere", file=sys.stderr)
-            raise SystemExit(2) from None
         except KeyboardInterrupt:
-            hint = "; the same command goes on from the last checkpoint, or starts again if there is none yet"
+            hint = "; the same command resumes from the last checkpoint, or starts again if there is none yet"
             print(f"\nstopped{'' if ctx.invoked_subcommand == 'serve' else hint}", file=sys.stderr)
             raise SystemExit(130) from None
+        except Exception as error:
+            message = _mistake(error, ctx.invoked_subcommand)
+            if message is None:
+                raise
+            if not isinstance(error, UserError):  # -v shows where it happened
+                logging.getLogger(__name__).info("where it happened", exc_info=True)
+            print(f"error: {message}", file=sys.stderr)
+            raise SystemExit(2) from None
+
+
+def _mistake(error: Exception, verb: str) -> str | None:
+    """Describe an error that the user can fix; None for a bug."""
+    match error:
+        case UserError():
+            return str(error)
+        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] != "understill":
+            what = f"understill {verb} needs {name}, which is not installed"
+            return f"{what} → pip install understill, with all that it requires"
+        case PermissionError() | FileExistsError() | IsADirectoryError() | NotADirectoryError():
+            return f"{error.filename}: {error.strerror}"
+        case OSError() if error.errno in (ENOSPC, EDQUOT, EFBIG, EROFS):
+            place = f"{error.filename}: " if error.filename else ""
+            return f"{place}{error.strerror} → make room, or write elsewhere"
+    return None
 
 
 app = typer.Typer(
@@ -77,7 +79,7 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more of what happens.")] = False,
 ) -> None:
     """Set up what all verbs share."""
     handler = logging.StreamHandler()
@@ -90,12 +92,12 @@ def options(
 
 def _once() -> Callable[[logging.LogRecord], bool]:
     """Let each message through once: a run reads its data, and then its report does."""
-    said: set[str] = set()
+    seen: set[str] = set()
 
     def new(record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        known = message in said
-        said.add(message)
+        known = message in seen
+        seen.add(message)
         return not known
 
     return new

@@ -40,7 +40,7 @@ def predict(
 ) -> None:
     """Ask a model: for texts on the command line, or for a whole file."""
     from understill import terminal
-    from understill.loading import load, tasks_of
+    from understill.inference.loading import load, tasks_of
 
     if bool(text) == bool(file):
         raise UserError("give either --text or --file")
@@ -56,7 +56,7 @@ def predict(
             text = text * len(second)  # one query, several candidates
         terminal.show_answers(text, second, predictor.predict(text, second or None, task))
         return
-    from understill.evaluate.stream import check_files, predict_file
+    from understill.inference.stream import check_files, predict_file
 
     assert file and out
     named = [name.strip() for name in columns.split(",")] if columns else None
@@ -102,16 +102,17 @@ def export(
     sets: Sets = None,
 ) -> None:
     """Write a model as a folder that other programs run, checked against the model on dev rows, with a model card."""
-    from understill.export.formats import take_order
+    from understill.export.formats import plan_export
 
-    folder = take_order(model, to, tuple(task or ()), out).source
+    folder = plan_export(model, to, tuple(task or ()), out).source
     if recipe is None and not (folder / "recipe.yaml").exists():
         raise UserError(f"{folder}: no recipe.yaml here; say whose dev rows to check with by --recipe")
     loaded = load(recipe or folder / "recipe.yaml", sets)
-    from understill import pipeline, terminal
+    from understill import terminal
+    from understill.pipeline.exporting import export as export_model
 
     with tidy(), terminal.LiveProgress() as watch:
-        made = pipeline.export(model, loaded, to, tasks=tuple(task or ()), out=out, limit=limit, watch=watch)
+        made = export_model(model, loaded, to, tasks=tuple(task or ()), out=out, limit=limit, watch=watch)
     terminal.show_export(made)
 
 
@@ -140,10 +141,10 @@ def serve(
         int, typer.Option(min=1, help="The most rows that go through the model at once; 1 turns batching off.")
     ] = ServerSettings.batch,
     wait: Annotated[
-        float, typer.Option(min=0, help="Milliseconds that an idle model waits for more rows; none is best as a rule.")
+        float, typer.Option(min=0, help="Milliseconds that an idle model waits for more rows; 0 is usually best.")
     ] = ServerSettings.wait,
     queue: Annotated[
-        int, typer.Option(min=1, help="The most rows that may wait; then it is 503, ask again.")
+        int, typer.Option(min=1, help="The most rows that may wait; beyond this, requests get 503 with Retry-After.")
     ] = ServerSettings.queue,
     max_rows: Annotated[int, typer.Option(min=1, help="The most rows in a request.")] = ServerSettings.max_rows,
     max_characters: Annotated[
@@ -174,26 +175,10 @@ def serve(
     ] = ServerSettings.drain,
 ) -> None:
     """Answer over HTTP: JSON for programs, and a page at / to try the model."""
-    settings = ServerSettings(
-        model=model,
-        teacher=teacher,
-        host=host,
-        port=port,
-        workers=workers,
-        batch=batch,
-        wait=wait,
-        queue=queue,
-        max_rows=max_rows,
-        max_characters=max_characters,
-        max_bytes=max_bytes,
-        top_k=top_k,
-        keys=read_keys(keys),
-        cors=tuple(cors or ()),
-        log=log,
-        drain=drain,
-    )
+    options = locals()  # named as the settings are
+    settings = ServerSettings(**{**options, "keys": read_keys(keys), "cors": tuple(cors or ())})
     try:
-        from understill.serve.starting import serve as start
+        from understill.serve.supervisor import serve as start
     except ImportError as error:
         raise UserError(f'the server needs {error.name} → pip install "understill[serve]"') from None
     start(settings, typer.echo)
@@ -233,18 +218,18 @@ def bench(
 ) -> None:
     """Time models side by side on this machine: one text, many, tokenising alone, and through HTTP."""
     from understill import terminal
+    from understill.atomic import write_json
     from understill.bench.measure import measure
     from understill.bench.samples import made_up, read_texts
     from understill.bench.subjects import open_subjects
-    from understill.disk import write_json
 
     if file and not file.parent.is_dir():
         raise UserError(f"--json {file}: there is no folder {file.parent}")
     subjects, chosen = open_subjects(models, task)
-    given = read_texts(texts, chosen.pair) if texts else made_up(chosen.pair)
+    samples = read_texts(texts, chosen.pair) if texts else made_up(chosen.pair)
     with terminal.LiveProgress() as watch:
-        found = measure(subjects, chosen, given, rounds=rounds, http=http, watch=watch)
-    terminal.show_bench(found)
+        result = measure(subjects, chosen, samples, rounds=rounds, http=http, watch=watch)
+    terminal.show_bench(result)
     if file:
-        write_json(file, found.to_json())
+        write_json(file, result.to_json())
         terminal.say(f"wrote {file}")

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from understill.data.check import id_maker
 from understill.data.encode import MASK
-from understill.data.tagging import Tagging, tag
-from understill.data.taskdata import TaskData, id_keys
+from understill.data.taggers import Tagging, tag
+from understill.data.taskdata import TaskData, blocks, id_keys
 from understill.plugins import TAGGERS
 
 #: Goes up whenever the same rows would be made into others.
@@ -41,7 +41,7 @@ _COIN, _LENGTH, _PLACE, _WORDS = range(1, 5)
 
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
-#: Hears what is being done, and with how many rows it is done.
+#: Called with what is being done, and for how many rows it is done.
 Progress = Callable[[str, int], None]
 
 
@@ -166,7 +166,7 @@ def _changed(
 
 
 def _fresh(plain: Sequence[Any], made: Sequence[Any], task: str, times: int) -> tuple[list[str], Ints]:
-    """Return the ids of what was made, and the places of what is neither its source nor was made of it before."""
+    """Return the ids of the new rows, and the indices of those that duplicate neither their source nor one another."""
     name = id_maker(task)
     sources, ids = (
         [name(texts) for texts in zip(*(column.cast(pa.binary()).to_pylist() for column in columns), strict=True)]
@@ -207,23 +207,24 @@ def write_augmented(
 ) -> int:
     """Write a split with what is made of its rows to an Arrow file, and return how many rows that has.
 
-    With a tagger there are two passes, and `progress` hears of both: all words must have their tags before one can be
-    drawn for another. Rows wait with their tags on the disk beside the result. Only tagging is shared out among
+    With a tagger there are two passes, and `progress` is called in both: all words must have their tags before one can
+    be drawn for another. Rows wait with their tags on the disk beside the result. Only tagging is shared out among
     processes; what follows takes less time than handing it over would.
     """
     names = [f"text{number}" for number in range(1, len(data.task.text) + 1)]
-    blocks, known, waiting = _blocks(data.path, rules.times), None, out.with_name("tagged.arrow")
+    most = BLOCK // rules.times
+    rows_of, known, waiting = blocks(data.path, most), None, out.with_name("tagged.arrow")
     if tagger is not None and rules.pos:
         counts: Counter[tuple[str, str]] = Counter()
 
         def counted() -> Iterator[Any]:
-            for rows, found in _all_tagged(blocks, names, tagger, workers if data.rows >= FEW else 1):
-                counts.update(found)
+            for rows, tagged in _all_tagged(rows_of, names, tagger, workers if data.rows >= FEW else 1):
+                counts.update(tagged)
                 yield rows
 
         _write(waiting, _watched(counted(), "tagging", progress))
-        blocks, known = _blocks(waiting, rules.times), unigrams(counts)
-    sources = _watched(blocks, "augmenting", progress)
+        rows_of, known = blocks(waiting, most), unigrams(counts)
+    sources = _watched(rows_of, "augmenting", progress)
     rows = _write(out, (augmented(block, names, data.task.name, rules, known) for block in sources))
     waiting.unlink(missing_ok=True)
     return rows
@@ -250,23 +251,8 @@ def _all_tagged(
             yield from pool(delayed(_tagged)(block, names, tagger, TAGGERS[tagger]) for block in some)
 
 
-def _blocks(path: Path, times: int) -> Iterator[Any]:
-    """Read rows in blocks of which not too much is made at once; a giant row is a block of its own."""
-    with pa.OSFile(str(path)) as file:  # read, not mapped: pages of a mapped file count as resident
-        reader = pa.ipc.open_file(file)
-        for number in range(reader.num_record_batches):
-            waiting = [reader.get_batch(number)]
-            while waiting:
-                block = waiting.pop()
-                if block.num_rows > 1 and block.nbytes * times > BLOCK:
-                    half = block.num_rows // 2
-                    waiting += [block.slice(half), block.slice(0, half)]
-                else:
-                    yield block
-
-
 def _watched(blocks: Iterator[Any], what: str, progress: Progress | None) -> Iterator[Any]:
-    """Yield blocks, and tell with how many rows it is done."""
+    """Yield blocks, and report how many rows are done."""
     done = 0
     for block in blocks:
         yield block

@@ -40,7 +40,7 @@ class Batch:
     weight: Tensor  # float32 [n], weight of the row's loss
     row: Tensor  # int64 [n], row number within the task's data
     group: Tensor  # int64 [n], equal for the candidates of a query, which stand side by side; other rows are alone
-    columns: Mapping[str, Tensor] = field(default_factory=dict)  # what teachers say, float32 [n, …]; NaN: nothing
+    columns: Mapping[str, Tensor] = field(default_factory=dict)  # soft targets, float32 [n, …]; NaN: there is none
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -79,11 +79,6 @@ class Batch:
         return (self.mask & (self._cells >= self.second[:, None])).long()
 
     @property
-    def padding(self) -> float:
-        """The share of the cells that hold padding."""
-        return 1.0 - float(self.lengths.sum()) / self.ids.numel()
-
-    @property
     def _cells(self) -> Tensor:
         return torch.arange(self.ids.shape[1], device=self.ids.device)
 
@@ -95,7 +90,7 @@ class Stream:
     task: int
     sources: Sequence[Tokens]  # one, or two that hold both orders of the same rows' texts
     rows: Ints | None = None  # only these rows; all, where none are given
-    columns: Mapping[str, Floats] = field(default_factory=dict)  # what teachers say, [all rows, …]; NaN: nothing
+    columns: Mapping[str, Floats] = field(default_factory=dict)  # soft targets, [all rows, …]; NaN: there is none
     share: float = 0.0  # of the task's draws, where these are its unlabelled rows
     groups: Ints | None = None  # [all rows], the numbers of their queries, where candidates are drawn together
     most: int | None = None  # candidates of a query in a step
@@ -247,11 +242,8 @@ class Batches:
         sizes: Sequence[int] | None = None,
     ) -> None:
         for stream in streams:
-            if (
-                not 1 <= len(stream.sources) <= 2
-                or len({len(source) for source in stream.sources}) != 1
-                or not len(stream)
-            ):
+            sizes_of = {len(source) for source in stream.sources}
+            if not 1 <= len(stream.sources) <= 2 or len(sizes_of) != 1 or not len(stream):
                 raise ValueError("a task needs rows, once or in both orders of the same rows")
         sampling = sampling or Sampling()
         everything = [source for stream in streams for source in stream.sources]
@@ -298,14 +290,14 @@ class Batches:
         units = plan.units[index].astype(np.int64)
         stream = np.searchsorted(self._starts, units, side="right") - 1
         source, own = np.divmod(units - self._starts[stream], self._own[stream])
-        count, found = np.ones_like(own), []
+        count, parts = np.ones_like(own), []
         for number in np.unique(stream):
             here = np.flatnonzero(stream == number)
             drawn, count[here] = self._parts[number].draw(own[here], partial(self._raw, _CHOICE, step, number))
-            found.append((here, drawn))
+            parts.append((here, drawn))
         group, start = np.repeat(np.arange(len(units)), count), np.cumsum(count) - count
         row = np.empty(len(group), np.int64)
-        for here, drawn in found:
+        for here, drawn in parts:
             row[spans(start[here], count[here])] = drawn
         return Rows(stream[group], source[group], row, int(plan.length[index]), group)
 
@@ -376,13 +368,9 @@ class Batches:
         """Sort by length inside each window, and cut into batches [steps, batch]."""
         whole = len(units) // self.window * self.window
         blocks = [units[:whole].reshape(-1, self.window), units[whole:].reshape(1, -1)]
-        sorted_blocks = [
-            np.take_along_axis(block, np.argsort(self._measures.longest[block], axis=1, kind="stable"), axis=1).reshape(
-                -1
-            )
-            for block in blocks
-        ]
-        result: Ints = np.concatenate(sorted_blocks).reshape(-1, self.batch)
+        orders = [np.argsort(self._measures.longest[block], axis=1, kind="stable") for block in blocks]
+        by_length = [np.take_along_axis(*each, axis=1).reshape(-1) for each in zip(blocks, orders, strict=True)]
+        result: Ints = np.concatenate(by_length).reshape(-1, self.batch)
         return result
 
     def _measure(self, units: Ints) -> EpochPlan:

@@ -1,4 +1,4 @@
-"""Check rows: texts, labels and scores as a task needs them, and what is wrong with those that are not."""
+"""Check rows: texts, labels and scores as a task needs them, or what is wrong with a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from understill.tasks.cells import Fault, as_label, plain
 
 
 class BadRows:
-    """Everything that is wrong with the data of a recipe: the first some hundred in words, all of it counted."""
+    """Everything that is wrong with the data of a recipe: the first 300 bad rows in words, all of them counted."""
 
     KEPT = 300
 
@@ -29,7 +29,7 @@ class BadRows:
             self.rows.append(Problem(place, fault.what, fault.fix))
 
     def raise_if_any(self) -> None:
-        """Stop with all of it at once; a single trouble that is not about a row is one sentence."""
+        """Raise all problems at once; a single one that is about no row is raised as one sentence."""
         files = list(dict.fromkeys(self.files))  # one file may serve several splits
         problems = [*files, *self.rows]
         total = len(files) + self.total
@@ -40,7 +40,7 @@ class BadRows:
         title = f"{total:,} problems with the data"
         if self.rows:
             title = "1 row" if self.total == 1 else f"{self.total:,} rows"
-            title += " cannot be used; mend them, or leave them out with data.on_bad_row: skip"
+            title += " cannot be used; fix them, or skip them with data.on_bad_row: skip"
             if files:
                 title = f"{total:,} problems with the data; {title}"
         raise DataError(title, problems, total)
@@ -67,7 +67,7 @@ class Checked(NamedTuple):
 
 
 class Check:
-    """Turns values into what is kept of a row, and remembers the gold and the groups it has seen."""
+    """Checks rows one by one, counts those with gold, and remembers the groups it has seen."""
 
     def __init__(self, task: Task, rules: Rules) -> None:
         self.task = task

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO
 
-from understill.data.decode import damaged, open_text, undecodable
 from understill.data.files import BadFile, File, Row, empty, positions, short
+from understill.data.text_encoding import open_text
 from understill.errors import counted
 
 OWN = {"csv": ",", "tsv": "\t"}
@@ -28,8 +28,7 @@ LONGEST_ROW = 10_000
 class _Lines:
     """The lines of a file, numbered; those that a failed row has taken can be given back."""
 
-    def __init__(self, file: File, text: IO[str]) -> None:
-        self.file = file
+    def __init__(self, text: IO[str]) -> None:
         self.text = text
         self.number = 0
         self.row: list[str] = []  # the lines of the row that is being read
@@ -41,12 +40,7 @@ class _Lines:
     def __next__(self) -> str:
         if len(self.row) >= LONGEST_ROW:
             raise csv.Error("unexpected end of data")
-        try:
-            line = self.back.popleft() if self.back else next(self.text)
-        except OSError:
-            raise damaged(self.file) from None
-        except UnicodeError:
-            raise undecodable(self.file) from None
+        line = self.back.popleft() if self.back else next(self.text)
         self.row.append(line)
         self.number += 1
         return line
@@ -74,12 +68,7 @@ def separator_of(file: File) -> str:
     if file.separator:
         return file.separator
     with open_text(file, newline="") as text:
-        try:
-            sample = text.read(SNIFFED)
-        except OSError:
-            raise damaged(file) from None
-        except UnicodeError:
-            raise undecodable(file) from None
+        sample = text.read(SNIFFED)
     if match := SEP_LINE.fullmatch(sample.partition("\n")[0]):
         return match["sign"]
     own, fits = OWN[file.format], {}
@@ -110,7 +99,7 @@ def _first_rows(sample: str, separator: str) -> list[list[str]]:
 def header_of(file: File) -> tuple[str, ...]:
     """Return the names of the columns of a file whose separator is known."""
     with open_text(file, newline="") as text:
-        return _header(file, _Lines(file, text))
+        return _header(file, _Lines(text))
 
 
 def _header(file: File, lines: _Lines) -> tuple[str, ...]:
@@ -142,7 +131,7 @@ def delimited_rows(file: File, columns: Sequence[str], optional: Collection[str]
         csv.field_size_limit(LONGEST_FIELD)
     separator = file.separator or OWN[file.format]
     with open_text(file, newline="") as text:
-        lines = _Lines(file, text)
+        lines = _Lines(text)
         header = _header(file, lines)
         places = positions(file, header, columns, optional)
         for start, cells, fault in _split(file, lines, separator, len(header)):

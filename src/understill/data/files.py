@@ -36,7 +36,7 @@ class BadFile(UserError):
 class Row(NamedTuple):
     """One row: its line (its row in Parquet and Excel), the values asked for, and what is wrong with it, if anything.
 
-    The values of a row with a fault are the cells that were found.
+    The values of a row with a fault are the cells as they were read.
     """
 
     number: int

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from understill.data.read import BadFile, File, Row, columns_of, data_file, read_rows, read_unquoted
+from understill.data.files import BadFile, File, Row, data_file
+from understill.data.read import columns_of, read_rows, read_unquoted
 from understill.data.source import Part, Source, digest_file, without_gold
 from understill.errors import UserError, listed
 from understill.tasks import GLUE, Task
@@ -46,11 +47,11 @@ COLA = ("source", "label", "star", "sentence")
 
 
 class Count(NamedTuple):
-    """How many rows of a split were found, and how many the official data has."""
+    """How many rows a split has here, and how many the official data has."""
 
     task: str
     split: str
-    found: int
+    rows: int
     official: int
 
 
@@ -183,7 +184,7 @@ def _cola_header(file: File) -> Sequence[str] | None:
     return COLA if len(first) == len(COLA) and first[1] in ("0", "1") else None
 
 
-def in_order(files: Sequence[File]) -> bool:
+def numbered_in_order(files: Sequence[File]) -> bool:
     """Say whether rows that carry a number are numbered 0, 1, 2 and so on, as the answers to them will be."""
     numbers = (number for file in files for number in _numbers(file))
     return all(str(number).strip() == str(place) for place, number in enumerate(numbers))
@@ -210,8 +211,8 @@ def verify_counts(folder: Path) -> list[Count]:
     for name, entry in GLUE.items():
         there = find_files(folder, name)
         for split, official in entry.counts.items():
-            found = sum(_count(file, entry.task) for file in there.get(split, ()))
-            counts.append(Count(name, split, found, official))
+            rows = sum(_count(file, entry.task) for file in there.get(split, ()))
+            counts.append(Count(name, split, rows, official))
     return counts
 
 

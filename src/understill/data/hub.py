@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from understill.data.read import BATCH, BadFile, Row, batch_rows
+from understill.data.files import BadFile, Row
+from understill.data.read import BATCH, batch_rows
 from understill.data.source import Part, Source
 from understill.errors import UserError, nearest
 from understill.tasks import Task
@@ -50,7 +51,7 @@ class Dataset:
         if "Config name is missing" in text or "BuilderConfig" in text:
             return BadFile(place, f"the configuration is not clear: {text[:300]}", "set hub: {dataset: …, config: …}")
         if "Dataset scripts are no longer supported" in text:
-            return BadFile(place, "comes as a program, and no foreign code is run", "use a version as Parquet files")
+            return BadFile(place, "is a loading script, and no remote code is run", "use a version as Parquet files")
         if "EmptyDatasetError" in kinds or "DataFilesNotFoundError" in kinds:
             return BadFile(place, "no data files there", "check the name and the folder")
         if kinds & {"ConnectionError", "OfflineModeIsEnabled", "LocalEntryNotFoundError"}:

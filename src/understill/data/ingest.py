@@ -1,9 +1,8 @@
-"""Normalise: read the rows of a task once, check them, and keep them in the cache."""
+"""Ingest: read the rows of a task once, check them, and keep them in the cache."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -11,22 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from understill.artifact import Artifact
+from understill.atomic import write_json
 from understill.data.check import BadRows, Check, Rules
-from understill.data.read import BadFile, Row, readable
+from understill.data.delimited import readable
+from understill.data.files import BadFile, Row
 from understill.data.source import Source
 from understill.data.taskdata import FACTS, FORMAT, REJECTS, ROWS, Sample, TaskData, Writer, held_out
-from understill.disk import write_json
 from understill.errors import Problem
 from understill.tasks import KINDS, Task
 from understill.tasks.cells import Fault
 
-log = logging.getLogger(__name__)
 Progress = Callable[[str, int], None]
 REPORT_EVERY = 8192
 
 
 #: What is tried in turn where the usual share holds nothing out.
 LARGER_SHARES = (0.2, 0.3, 0.5)
+#: With fewer rows than this a dev set tells nothing, and a tenth of them costs a model one to two points.
+FEW_ROWS = 100
+#: The shares of so few rows that are tried, until one holds a row out.
+SMALLER_SHARES = (0.02, 0.05)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class _Unusable(Exception):
 
 @dataclass
 class Pass:
-    """One reading of a source: the artefacts it makes, how it deals rows out, and what it has found."""
+    """One reading of a source: the artefacts it makes, how it deals rows out, and what it has inferred."""
 
     plan: SourcedTask
     split: str
@@ -65,7 +68,7 @@ class Pass:
     bad: BadRows
     progress: Progress | None = None
     rejected: int = 0
-    found: dict[str, Any] = field(default_factory=dict)  # labels and range
+    inferred: dict[str, Any] = field(default_factory=dict)  # labels and range
 
     def run(self) -> bool:
         """Read, check and write; return whether the splits are now whole in the cache."""
@@ -75,7 +78,7 @@ class Pass:
                 rows = self._read(parts)
                 for name, part in parts.items():
                     rejected = self.rejected if name == self.split else 0
-                    write_json(part / FACTS, {"split": name, "rows": rows[name], "rejected": rejected, **self.found})
+                    write_json(part / FACTS, {"split": name, "rows": rows[name], "rejected": rejected, **self.inferred})
         except _Unusable:
             return False
         return True
@@ -91,7 +94,7 @@ class Pass:
             except Fault as fault:
                 self.bad.files.append(Problem(f"tasks.{self.plan.task.name}", fault.what, fault.fix))
         elif len(self.bad.files) == files:  # enough to check the other splits against; a file short, it is not
-            self.found = check.reader.seen()
+            self.inferred = check.reader.seen()
         if self.bad.total + len(self.bad.files) > trouble:
             raise _Unusable
         return rows
@@ -157,24 +160,22 @@ class Pass:
         task, total = self.plan.task, sum(rows.values())
         if not total:
             raise Fault(f"no row of {self.split} can be used", "see why with data.on_bad_row: stop")
-        self.found = {"labels": list(task.labels), "range": list(task.range) if task.range else None}
+        self.inferred = {"labels": list(task.labels), "range": list(task.range) if task.range else None}
         if self.split != "train":
             return
         if not task.kind.settled(task):
-            self.found |= check.reader.facts(check.gold)
+            self.inferred |= check.reader.facts(check.gold)
         held = f"holding out {self.plan.hold_out:g} of {total:,} rows leaves" if self.plan.hold_out else ""
         if "dev" in rows and not rows["dev"]:
             if not self.plan.share_given and self.plan.hold_out != LARGER_SHARES[-1]:
-                raise EmptyDev(f"{held} dev empty")
+                raise EmptyDev(f"{task.name}: {held} dev empty")
             larger = 0.5 if (self.plan.hold_out or 0) >= 0.3 else 0.3
             raise Fault(f"{held} dev empty", f"give dev a file, or a larger share such as {larger}")
         if not rows["train"]:
             raise Fault(f"{held} train empty", "give dev a file, or a smaller share")
 
 
-def normalise(
-    plan: SourcedTask, cache: Path, skip: bool, bad: BadRows, progress: Progress | None
-) -> dict[str, TaskData]:
+def ingest(plan: SourcedTask, cache: Path, skip: bool, bad: BadRows, progress: Progress | None) -> dict[str, TaskData]:
     """Return all splits of a task, from the cache where they are there; what is wrong is added to the bad rows."""
     task, done = plan.task, {}
     for split in sorted(plan.splits, key=lambda name: (name != "train", name)):
@@ -183,31 +184,28 @@ def normalise(
         artifacts = {name: Artifact("data", "", {**facts_of, "split": name}, cache) for name in names}
         facts = {name: each.read(FACTS) for name, each in artifacts.items()}
         fresh = any(fact is None or (fact["rejected"] and not skip) for fact in facts.values())
-        found: dict[str, Any] = facts[split] or {}
+        inferred: dict[str, Any] = facts[split] or {}
         if fresh:
             known = frozenset(task.labels) if task.labels else None
             by_text = len(names) == 2
             rules = Rules(plan.needs_gold(split), known, plan.task.range, plan.empty_text, by_text)
             reading = Pass(replace(plan, task=task), split, artifacts, rules, skip, bad, progress)
             whole = reading.run()
-            found = reading.found
+            inferred = reading.inferred
             facts = {name: each.read(FACTS) for name, each in artifacts.items()} if whole else {}
         if split == "train":
-            task = _filled(task, found)
+            task = _filled(task, inferred)
         for name, fact in facts.items():
             if fact is not None:
                 folder, print_of = artifacts[name].folder, artifacts[name].fingerprint
                 done[name] = TaskData(task, name, folder / ROWS, print_of, fact["rows"], fact["rejected"])
-                if fact["rejected"]:
-                    count, listed = f"{fact['rejected']:,}", folder / REJECTS
-                    log.warning("%s/%s: %s bad rows left out, listed in %s", task.name, name, count, listed)
     return done
 
 
-def _filled(task: Task, found: dict[str, Any]) -> Task:
+def _filled(task: Task, inferred: dict[str, Any]) -> Task:
     """Return the task with the labels and range that train has shown."""
-    labels = task.labels or tuple(found.get("labels") or ())
-    return replace(task, labels=labels, range=task.range or tuple(found.get("range") or ()) or None)
+    labels = task.labels or tuple(inferred.get("labels") or ())
+    return replace(task, labels=labels, range=task.range or tuple(inferred.get("range") or ()) or None)
 
 
 def _facts(plan: SourcedTask, task: Task, split: str) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 
 from understill.data import glue_files
 from understill.data.check import BadRows, id_maker
+from understill.data.files import BadFile, File, find_files
 from understill.data.groups import count_queries
-from understill.data.ingest import LARGER_SHARES, EmptyDev, Progress, SourcedTask, normalise
+from understill.data.ingest import FEW_ROWS, LARGER_SHARES, SMALLER_SHARES, EmptyDev, Progress, SourcedTask, ingest
 from understill.data.overlap import overlap, shared_across
-from understill.data.read import BadFile, File, columns_of, find_files, read_rows
+from understill.data.read import columns_of, read_rows
 from understill.data.source import Source, from_demo, from_files, texts_of
-from understill.data.taskdata import TaskData
+from understill.data.taskdata import REJECTS, TaskData
 from understill.errors import Problem, UserError, listed, nearest
 from understill.recipe import Recipe
 from understill.recipe.schema import TaskSpec
@@ -26,6 +27,8 @@ from understill.tasks.metric import may_score, metric_names
 
 log = logging.getLogger(__name__)
 
+#: Below this many rows a standard error of an accuracy is ten points or more.
+FEW_DEV_ROWS = 25
 #: The share of train that is held out where the user gives no dev data.
 HOLD_OUT = 0.1
 
@@ -51,38 +54,59 @@ def read_tasks(
 ) -> dict[str, LoadedTask]:
     """Read and check the rows of tasks that are resolved; `skip` leaves bad ones out."""
     bad = BadRows()
-    found = _normalised(plans, skip, cache, bad, progress)
+    tasks = _ingested(plans, skip, cache, bad, progress)
     bad.raise_if_any()
-    for splits in found.values():
+    for splits in tasks.values():
+        for data in splits.values():
+            if data.rejected:
+                rejects = data.path.with_name(REJECTS)
+                log.warning("%s: %s bad rows left out, listed in %s", data.place, f"{data.rejected:,}", rejects)
         with _collecting(bad.files):
             _check_queries(splits)
     bad.raise_if_any()
     for plan in plans:
         if plan.hold_out:
-            _check_labels(found[plan.task.name]["train"])
-    across = _across(found)
-    return {name: _loaded(splits, across[name]) for name, splits in found.items()}
+            _check_labels(tasks[plan.task.name]["train"])
+            _check_size(tasks[plan.task.name]["dev"])
+    across = _across(tasks)
+    return {name: _loaded(splits, across[name]) for name, splits in tasks.items()}
 
 
-def _normalised(
+def _ingested(
     plans: Sequence[SourcedTask], skip: bool, cache: Path, bad: BadRows, progress: Progress | None
 ) -> dict[str, dict[str, TaskData]]:
     """Return the splits of every task; where the usual share holds no row out, a larger one is held out of all.
 
-    All tasks share it, so that a text falls on the same side in each of them.
+    All tasks share it, so that a text falls on the same side in each of them. Of so few rows that a dev set could tell
+    nothing, as few as possible are held out: each is worth more in train.
     """
-    found: dict[str, dict[str, TaskData]] = {}
-    for larger in (None, *LARGER_SHARES):
-        usual = [larger is not None and bool(plan.hold_out) and not plan.share_given for plan in plans]
-        plans = [replace(plan, hold_out=larger) if one else plan for plan, one in zip(plans, usual, strict=True)]
+
+    def read(share: float | None) -> dict[str, dict[str, TaskData]]:
+        splits = {}
+        for plan in plans:
+            plan = replace(plan, hold_out=share) if share and _usual(plan) else plan
+            with _collecting(bad.files):
+                splits[plan.task.name] = ingest(plan, cache, skip, bad, progress)
+        return splits
+
+    splits: dict[str, dict[str, TaskData]] = {}
+    for share in (None, *LARGER_SHARES):
         try:
-            for plan in plans:
-                with _collecting(bad.files):
-                    found[plan.task.name] = normalise(plan, cache, skip, bad, progress)
+            splits = read(share)
             break
         except EmptyDev as error:
-            log.warning("%s: %s; a larger share is held out of every task", plan.task.name, error)
-    return found
+            log.warning("%s; a larger share is held out of every task", error)
+    held_out = [splits.get(plan.task.name, {}) for plan in plans if _usual(plan)]
+    few = all(task and task["train"].rows + task["dev"].rows < FEW_ROWS for task in held_out)
+    for share in SMALLER_SHARES if held_out and few and not bad.total else ():
+        with suppress(EmptyDev):
+            return read(share)
+    return splits
+
+
+def _usual(plan: SourcedTask) -> bool:
+    """Tell whether rows are held out of a task, and the user has not said how many."""
+    return bool(plan.hold_out) and not plan.share_given
 
 
 def _check_labels(train: TaskData) -> None:
@@ -91,8 +115,15 @@ def _check_labels(train: TaskData) -> None:
         there = set(pc.unique(train.table().column("label")).to_pylist())
         if missing := [label for label in train.task.labels if label not in there]:
             named = [*missing[:5], *([f"{len(missing) - 5} more"] if len(missing) > 5 else [])]
-            fix = "hold out a smaller share, or give dev a file"
-            log.warning("%s/train: no row is left of %s → %s", train.task.name, listed(named, "and"), fix)
+            what, fix = f"no row with label {listed(named)} is left", "hold out a smaller share, or give dev a file"
+            log.warning("%s/train: %s → %s", train.task.name, what, fix)
+
+
+def _check_size(dev: TaskData) -> None:
+    """Warn about a held-out dev set whose scores say next to nothing."""
+    if dev.rows < FEW_DEV_ROWS:
+        count = f"{dev.rows} row" + "s" * (dev.rows != 1)
+        log.warning("%s/dev: only %s held out, so its scores are mostly chance → give dev a file", dev.task.name, count)
 
 
 def _across(tasks: dict[str, dict[str, TaskData]]) -> dict[str, dict[tuple[str, str], int]]:
@@ -102,7 +133,7 @@ def _across(tasks: dict[str, dict[str, TaskData]]) -> dict[str, dict[tuple[str, 
         name, split, other = scored.task.name, scored.split, train.task.name
         counts[name][split, other] = rows
         of = f"{rows:,} of {scored.rows:,}"
-        log.warning("%s/%s: %s rows are also in train of %s, which may flatter its scores", name, split, of, other)
+        log.warning("%s/%s: %s rows are also in train of %s, which may inflate its scores", name, split, of, other)
     return counts
 
 
@@ -126,8 +157,8 @@ def _check_queries(splits: dict[str, TaskData]) -> None:
 
 def _loaded(splits: dict[str, TaskData], across: dict[tuple[str, str], int]) -> LoadedTask:
     task = next(iter(splits.values())).task
-    shared = _shared(splits, "train", ("dev", "test"), "which flatters its scores")
-    foreseen = _shared(splits, "unlabelled", ("dev", "test"), "without labels, which may still flatter its scores")
+    shared = _shared(splits, "train", ("dev", "test"), "which inflates its scores")
+    foreseen = _shared(splits, "unlabelled", ("dev", "test"), "without labels, which may still inflate its scores")
     return LoadedTask(task, splits, shared, foreseen, across)
 
 
@@ -185,21 +216,18 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
         symmetric=bool(spec.symmetric),
         group=spec.group,
     )
-    make = _hub_source(spec, recipe) if spec.hub else _file_source(spec, recipe)
-    wanted: dict[str, tuple[str, ...]] = {"train": spec.train, "test": spec.test}
-    if isinstance(spec.dev, tuple):
-        wanted["dev"] = spec.dev
+    wanted = {"train": spec.train, "test": spec.test, "dev": spec.dev if isinstance(spec.dev, tuple) else ()}
     splits = {}
     for split, names in wanted.items():
         if names:
             with _collecting(problems):
-                splits[split] = make(names, task, split == "test")
+                splits[split] = _source(names, task, spec, recipe, gold_optional=split == "test")
     if names := _unlabelled(spec, recipe):
         with _collecting(problems):
             splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)
-    share = spec.dev if isinstance(spec.dev, float) else HOLD_OUT
     given = isinstance(spec.dev, float)
-    return SourcedTask(task, splits, None if wanted.get("dev") else share, given, spec.rows)
+    share = None if wanted["dev"] else spec.dev if isinstance(spec.dev, float) else HOLD_OUT
+    return SourcedTask(task, splits, share, given, spec.rows)
 
 
 def _unlabelled(spec: TaskSpec, recipe: Recipe) -> tuple[str, ...]:
@@ -212,25 +240,15 @@ def _files(names: Sequence[str], spec: TaskSpec, roots: Sequence[Path]) -> list[
     return find_files(names, roots, spec.encoding, spec.separator)
 
 
-def _file_source(spec: TaskSpec, recipe: Recipe) -> Callable[[tuple[str, ...], Task, bool], Source]:
-    def make(names: tuple[str, ...], task: Task, gold_optional: bool) -> Source:
+def _source(names: tuple[str, ...], task: Task, spec: TaskSpec, recipe: Recipe, gold_optional: bool) -> Source:
+    """Take the rows of files, or of splits of a hub dataset."""
+    if spec.hub is None:
         return from_files(_files(names, spec, recipe.roots()), task, gold_optional, spec.decimal)
-
-    return make
-
-
-def _hub_source(spec: TaskSpec, recipe: Recipe) -> Callable[[tuple[str, ...], Task, bool], Source]:
     from understill.data import hub
 
-    assert spec.hub is not None
     local = recipe.find(spec.hub.dataset)
     dataset = str(local) if local.is_dir() else spec.hub.dataset
-    where = hub.Dataset(dataset, spec.hub.config, spec.hub.revision)
-
-    def make(names: tuple[str, ...], task: Task, gold_optional: bool) -> Source:
-        return hub.source(where, names, task, gold_optional)
-
-    return make
+    return hub.source(hub.Dataset(dataset, spec.hub.config, spec.hub.revision), names, task, gold_optional)
 
 
 def read_column(recipe: Recipe, data: TaskData, column: str) -> list[str | None] | None:
@@ -244,15 +262,14 @@ def read_column(recipe: Recipe, data: TaskData, column: str) -> list[str | None]
     files = [] if spec.hub or not spec.own else _files(names, spec, recipe.roots())
     if not files or any(column not in columns_of(file) for file in files):
         return None
-    name, said = id_maker(task.name), {}
+    name, cells = id_maker(task.name), {}
     for file in files:
         for row in read_rows(file, [*task.text, column]):
             *texts, value = row.values if not row.fault else (None, None)
             if all(isinstance(text, str) for text in texts):
-                said[name([text.encode("utf-8", "replace") for text in texts])] = (
-                    None if value is None else str(value).strip() or None
-                )
-    return [said.get(row) for row in data.table()["id"].to_pylist()]
+                cell = None if value is None else str(value).strip() or None
+                cells[name([text.encode("utf-8", "replace") for text in texts])] = cell
+    return [cells.get(row) for row in data.table()["id"].to_pylist()]
 
 
 # Named tasks: the demo's and GLUE's ----------------------------------------------------------------------------------
@@ -260,7 +277,9 @@ def read_column(recipe: Recipe, data: TaskData, column: str) -> list[str | None]
 
 def _named(name: str, spec: TaskSpec, recipe: Recipe) -> SourcedTask:
     """Plan a task that is known by name."""
-    demos = _demo_tasks()
+    from understill.data import demo
+
+    demos = demo.TASKS
     in_glue = recipe.data.glue is not None and name in GLUE
     known = (recipe.data.demo is not None and name in demos) or in_glue
     fixed = ["dev", "test", "text", "label", "group", "labels", "range", "decimal"]
@@ -283,12 +302,6 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> SourcedTask:
     if recipe.data.glue is not None and name in GLUE:
         return _glue(name, spec, recipe, recipe.data.glue)
     raise _unknown(name, recipe, demos)
-
-
-def _demo_tasks() -> dict[str, Task]:
-    from understill.data import demo
-
-    return demo.TASKS
 
 
 def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> SourcedTask:
@@ -330,12 +343,8 @@ def _changed(task: Task, spec: TaskSpec) -> Task:
             raise BadFile(f"tasks.{task.name}.metrics", f'"{metric}" is no metric for {task.kind}', fix)
     symmetric = task.symmetric if spec.symmetric is None else spec.symmetric
     if symmetric and (not task.pair or task.kind.grouped):
-        what = (
-            "only a task with two texts can be symmetric"
-            if not task.pair
-            else f"a {task.kind} task cannot be symmetric"
-        )
-        raise BadFile(f"tasks.{task.name}.symmetric", f"{what} be symmetric", "leave it out")
+        what = f"a {task.kind} task cannot be symmetric" if task.pair else "only a task with two texts can be symmetric"
+        raise BadFile(f"tasks.{task.name}.symmetric", what, "leave it out")
     if spec.candidates and not task.kind.grouped:
         raise BadFile(f"tasks.{task.name}.candidates", f"{task.name} is no ranking task", "leave it out")
     return replace(task, metrics=spec.metrics or task.metrics, symmetric=symmetric)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,6 @@ from understill.data.taskdata import TaskData, id_keys
 
 #: Batches of train that are looked up at once: building the table of what is looked for takes time, too.
 TOGETHER = 32
-
-
-class Shared(NamedTuple):
-    """Rows of one task's dev or test split that are in train of another."""
-
-    scored: TaskData
-    train: TaskData
-    rows: int
 
 
 def overlap(train: TaskData, other: TaskData) -> int:
@@ -37,8 +29,11 @@ def overlap(train: TaskData, other: TaskData) -> int:
     return count
 
 
-def shared_across(tasks: Mapping[str, Mapping[str, TaskData]]) -> Iterator[Shared]:
-    """Yield where rows of dev or test of one task are in train of another, a pair either way round."""
+def shared_across(tasks: Mapping[str, Mapping[str, TaskData]]) -> Iterator[tuple[TaskData, TaskData, int]]:
+    """Yield each dev or test split that shares rows with another task's train, that train, and how many.
+
+    The texts of a pair may stand in either order.
+    """
     splits = [data for parts in tasks.values() for data in parts.values()] if len(tasks) > 1 else []
     for texts in (1, 2):
         alike = [data for data in splits if len(data.task.text) == texts]
@@ -52,7 +47,7 @@ def shared_across(tasks: Mapping[str, Mapping[str, TaskData]]) -> Iterator[Share
             for data, start in zip(scored, starts, strict=False):
                 count = int(known[places[start : start + data.rows]].sum())
                 if count and data.task.name != train.task.name:
-                    yield Shared(data, train, count)
+                    yield data, train, count
 
 
 def _known(train: TaskData, values: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -38,7 +38,7 @@ class Packed:
 
 
 def pack(batch: Batch) -> Packed:
-    """Leave the padding of a batch out."""
+    """Remove the padding of a batch."""
     home, position = batch.mask.nonzero(as_tuple=True)
     return Packed(
         ids=batch.ids[home, position],
@@ -147,8 +147,7 @@ class Streamed(Tables):
         """Bring the rows of the next steps of an epoch to the device."""
         if self.coming is None or self.coming[0] != step:
             self.coming = step, self.helper.submit(self._gather, batches, step)
-        found = self.coming[1].result()
-        for name, values in found.items():
+        for name, values in self.coming[1].result().items():
             fresh = torch.from_numpy(values)
             fresh = fresh.pin_memory() if self.columns[name].is_cuda else fresh
             self.columns[name][: len(values)].copy_(fresh, non_blocking=True)
@@ -168,23 +167,23 @@ class Streamed(Tables):
         count = len(row)
         shapes = _taught_shapes(batches.streams, count)
         dtypes = _dtypes(batches.streams)
-        found = {name: np.empty(shapes.get(name, (count,)), dtypes[name]) for name in dtypes if name != "ids"}
+        columns = {name: np.empty(shapes.get(name, (count,)), dtypes[name]) for name in dtypes if name != "ids"}
         groups, pieces = stream * 2 + source, {}
         for group in np.unique(groups):
             here = np.flatnonzero(groups == group)
             own = _columns(batches.streams, batches.weights, group // 2, group % 2, row[here])
             for name, values in own.items():
-                found[name][here] = values
+                columns[name][here] = values
             pieces[group] = here
-        ends = np.cumsum(found["length"], dtype=np.int64)
-        found["start"] = ends - found["length"]
+        ends = np.cumsum(columns["length"], dtype=np.int64)
+        columns["start"] = ends - columns["length"]
         ids = np.empty(int(ends[-1]), np.int32)
         for group, here in pieces.items():
             tokens = batches.streams[group // 2].sources[group % 2]
-            ids[spans(found["start"][here], found["length"][here])] = tokens.ids[
-                spans(tokens.offsets[row[here]], found["length"][here])
+            ids[spans(columns["start"][here], columns["length"][here])] = tokens.ids[
+                spans(tokens.offsets[row[here]], columns["length"][here])
             ]
-        return {**found, "ids": ids}
+        return {**columns, "ids": ids}
 
 
 #: What is known of each row, and its tokens.
@@ -197,7 +196,7 @@ DTYPES = {
     "weight": "float32",
     "task": "int64",
 }
-#: Before the names of columns that teachers filled.
+#: Before the names of columns of soft targets.
 _TAUGHT = "taught:"
 
 

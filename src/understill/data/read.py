@@ -7,31 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
+from zipfile import BadZipFile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from understill.data.decode import OtherEncoding, damaged, encoding_of, lines_of, open_bytes
-from understill.data.delimited import delimited_rows, header_of, readable, separator_of
-from understill.data.excel import excel_header, excel_rows
-from understill.data.files import TEXT, BadFile, File, Row, data_file, empty, find_files, positions, short
-
-__all__ = [
-    "BadFile",
-    "File",
-    "OtherEncoding",
-    "Row",
-    "batch_rows",
-    "columns_of",
-    "data_file",
-    "find_files",
-    "parquet_batches",
-    "read_rows",
-    "read_unquoted",
-    "readable",
-    "refuse_broken_bytes",
-    "settled",
-]
+from understill.data.delimited import delimited_rows, header_of, separator_of, wrong_width
+from understill.data.files import TEXT, BadFile, File, Row, empty, positions, short
+from understill.data.text_encoding import encoding_of, lines_of, open_bytes
 
 #: JSON lines may leave keys out, so a column is missing only when none of the first lines has it.
 JSON_LOOKAHEAD = 1000
@@ -39,7 +22,7 @@ BATCH = 8192
 
 
 def settled(file: File, whole: bool = True) -> File:
-    """Return a file with its encoding and separator known; the encoding is told from all of it or its beginning."""
+    """Return a file with its encoding and separator known; the encoding is detected from all of it or its beginning."""
     if file.format not in TEXT:
         return file
     file = replace(file, encoding=encoding_of(file, whole))
@@ -52,7 +35,7 @@ def read_rows(file: File, columns: Sequence[str], optional: Collection[str] = ()
     A row that cannot be read is yielded with its fault; the rest of the file is read all the same. Bytes that are not
     of the file's encoding come as lone surrogates, so that only the rows that use them suffer.
     """
-    reader = {"parquet": _parquet, "jsonl": _jsonl, "excel": excel_rows}.get(file.format, delimited_rows)
+    reader = {"parquet": _parquet, "jsonl": _jsonl, "excel": _excel}.get(file.format, delimited_rows)
     none = True
     for row in reader(settled(file), columns, optional):
         none = False
@@ -67,7 +50,7 @@ def columns_of(file: File, lines: int | None = JSON_LOOKAHEAD) -> tuple[str, ...
         with _open_parquet(file) as parquet:
             return tuple(parquet.schema_arrow.names)
     if file.format == "excel":
-        return excel_header(file)
+        return _excel_header(file)
     file = settled(file, whole=False)
     if file.format == "jsonl":
         return tuple(dict.fromkeys(key for _, row, _ in _json_lines(file, lines) for key in row or ()))
@@ -79,15 +62,11 @@ def refuse_broken_bytes(file: File) -> None:
     if file.format not in TEXT or file.encoding not in ("utf-8", "utf-8-sig"):
         return
     with open_bytes(file) as stream:
-        number = 0
-        try:
-            for line in stream:
-                number += 1
+        for number, line in enumerate(stream, 1):
+            try:
                 line.decode()
-        except OSError:
-            raise damaged(file) from None
-        except UnicodeDecodeError:
-            raise BadFile(file.place(number), "the text is not UTF-8", "save the file as UTF-8") from None
+            except UnicodeDecodeError:
+                raise BadFile(file.place(number), "the text is not UTF-8", "save the file as UTF-8") from None
 
 
 def read_unquoted(file: File, header: Sequence[str] | None = None) -> Iterator[tuple[int, list[str]]]:
@@ -124,6 +103,57 @@ def _jsonl(file: File, columns: Sequence[str], optional: Collection[str]) -> Ite
             yield Row(number, (text,), "not a JSON object")
         else:
             yield Row(number, tuple([value.get(name) for name in columns]))
+
+
+# Excel --------------------------------------------------------------------------------------------------------------
+
+
+def _excel_header(file: File) -> tuple[str, ...]:
+    """Return the names of the columns: the first row that is not empty."""
+    for _, cells in _sheet(file):
+        return tuple("" if cell is None else str(cell).strip() for cell in cells)
+    raise empty(file)
+
+
+def _excel(file: File, columns: Sequence[str], optional: Collection[str]) -> Iterator[Row]:
+    """Yield the rows of the first sheet; rows without any value are none."""
+    header = _excel_header(file)
+    places = positions(file, header, columns, optional)
+    rows = _sheet(file)
+    next(rows)
+    for number, cells in rows:
+        if len(cells) > len(header):
+            yield Row(number, tuple(cells), wrong_width(len(cells), len(header))[0])
+        else:
+            whole = (*cells, *[None] * (len(header) - len(cells)))
+            yield Row(number, tuple([None if place is None else whole[place] for place in places]))
+
+
+def _sheet(file: File) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the number and the cells of each row, up to its last value."""
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        fix = 'pip install "understill[excel]", or save the file as CSV UTF-8'
+        raise BadFile(str(file.path), "Excel files need openpyxl, which is not installed", fix) from None
+    try:
+        book = load_workbook(file.path, read_only=True, data_only=True)
+    except (BadZipFile, KeyError, OSError, ValueError):
+        fix = "save the file again as .xlsx, without a password"
+        raise BadFile(str(file.path), "not a readable Excel file", fix) from None
+    try:
+        if not book.worksheets:
+            raise empty(file)
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()  # some programs write wrong ones
+        for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
+            cells = list(values)
+            while cells and (cells[-1] is None or cells[-1] == ""):
+                cells.pop()
+            if cells:
+                yield number, cells
+    finally:
+        book.close()
 
 
 # Parquet ------------------------------------------------------------------------------------------------------------

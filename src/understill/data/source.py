@@ -8,8 +8,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from understill.data.read import BadFile, File, Row, batch_rows, read_rows
-from understill.disk import file_digest
+from understill.atomic import file_digest
+from understill.data.files import BadFile, File, Row
+from understill.data.read import batch_rows, read_rows
 from understill.tasks import Task
 from understill.tasks.cells import Fault, decimal_sign, pointed
 
@@ -96,10 +97,9 @@ def from_demo(task: Task, split: str, rows: int, seed: int) -> Source:
     count = demo.splits(rows)[split]
 
     def identity() -> Any:
-        # The generator is code: when it changes, so do its rows.
-        here = Path(demo.__file__)
-        files = here.parent.glob("*.py") if here.name == "__init__.py" else [here]
-        code = [digest_file(path) for path in sorted(files)]
+        # The generator is code and phrases: when they change, so do its rows.
+        folder = Path(demo.__file__).parent
+        code = [digest_file(path) for path in sorted([*folder.glob("*.py"), *folder.glob("*.yaml")])]
         return {"demo": task.name, "split": split, "rows": count, "seed": seed, "code": code}
 
     def numbered() -> Iterator[Row]:

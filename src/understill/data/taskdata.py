@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from understill.data.check import id_maker, row_id, text_key
+from understill.data.check import id_maker, text_key
 from understill.tasks import Task
-
-__all__ = [
-    "Sample",
-    "TaskData",
-    "Writer",
-    "gold_type",
-    "held_out",
-    "id_keys",
-    "row_id",
-    "source_rows",
-    "text_keys",
-    "unit_keys",
-]
 
 #: Changes when the form of the files or the meaning of an id changes, so that old caches are not taken for new ones.
 FORMAT = 1
@@ -49,6 +36,11 @@ class TaskData:
     rows: int
     rejected: int = 0  # bad rows that were left out
 
+    @property
+    def place(self) -> str:
+        """What scores and messages call it, such as `mnli/dev`."""
+        return f"{self.task.name}/{self.split}"
+
     def table(self) -> Any:
         """Return the whole split, memory-mapped: what is not touched takes no memory."""
         with pa.memory_map(str(self.path)) as source:
@@ -62,6 +54,25 @@ class TaskData:
                 batch = reader.get_batch(index)
                 for start in range(0, batch.num_rows, size):
                     yield batch.slice(start, size)
+
+
+def blocks(path: Path, most_bytes: int, most_rows: int = BATCH, without: Collection[str] = ()) -> Iterator[Any]:
+    """Read the rows of a file in blocks of at most so many rows and bytes; a giant row is a block of its own."""
+    # Read, not mapped: pages of a mapped file count as resident for as long as memory is not short.
+    with pa.OSFile(str(path)) as file:
+        names = pa.ipc.open_file(file).schema.names
+        fields = [place for place, name in enumerate(names) if name not in without]
+        reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=fields))
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            waiting = [batch.slice(start, most_rows) for start in range(0, batch.num_rows, most_rows)][::-1]
+            while waiting:
+                block = waiting.pop()
+                if block.num_rows > 1 and block.nbytes > most_bytes:
+                    half = block.num_rows // 2
+                    waiting += [block.slice(half), block.slice(0, half)]
+                else:
+                    yield block
 
 
 def schema(task: Task) -> Any:

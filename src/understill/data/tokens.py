@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from understill.artifact import Artifact
+from understill.atomic import write_json
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
-from understill.disk import write_json
+from understill.data.taskdata import TaskData, blocks
 from understill.errors import UserError
-from understill.runtime.cutting import closing, cut
+from understill.inference.truncation import closing, cut
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
-
-    from understill.data.taskdata import TaskData
 
 #: Goes up whenever the files change their meaning, so that old caches are not read.
 FORMAT = 1
@@ -76,7 +75,7 @@ def tokenise(
     """Return the tokens of a data set, from the cache where it holds them, and made anew where it does not.
 
     The ids are those of `tokenizer(text1, text2, truncation=True, max_length=max_length)`; `swapped` turns the two
-    texts round. `progress` is told how many rows were done since it was last called. The tokeniser runs on several
+    texts round. `progress` is called with the number of rows done since its last call. The tokeniser runs on several
     threads: tokenise before forking, or set TOKENIZERS_PARALLELISM=false.
     """
     if swapped and not data.task.pair:
@@ -150,68 +149,34 @@ def _facts(
     }
 
 
-class _Column:
-    """One flat file on its way to the disk."""
-
-    def __init__(self, path: Path, dtype: str) -> None:
-        self.dtype = np.dtype(dtype)
-        self.file = path.open("wb")
-        self.count = 0
-
-    def write(self, values: Any) -> None:
-        block = np.asarray(values, dtype=self.dtype)
-        self.file.write(block.tobytes())
-        self.count += block.size
-
-
 def _write(
     part: Path, data: TaskData, backend: Tokenizer, facts: Mapping[str, Any], progress: Callable[[int], None] | None
 ) -> None:
     """Tokenise block by block, and write down what the files hold."""
     largest = max(backend.get_vocab(with_added_tokens=True).values(), default=0)
     dtypes = {"ids": "<u2" if largest < 2**16 else "<i4", "offsets": "<i8", "second": "<u2", "gold": "<f4"}
-    columns = {name: _Column(part / f"{name}.bin", dtype) for name, dtype in dtypes.items()}
     tail = closing(backend)
-    columns["offsets"].write([0])
-    try:
-        for block in _blocks(data):
+    count = tokens = 0
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((part / f"{name}.bin").open("wb")) for name in dtypes}
+
+        def write(name: str, values: Any) -> None:
+            files[name].write(np.asarray(values, dtypes[name]).tobytes())
+
+        write("offsets", [0])
+        for block in blocks(data.path, BLOCK_BYTES, BLOCK_ROWS, without=("id", "source")):
             texts = texts_of(block, facts["swapped"])
             encodings = backend.encode_batch_fast(unmasked(texts, facts["mask"]) if "mask" in facts else texts)
             rows = [cut(encoding, facts["max_length"], facts["truncation_side"], tail) for encoding in encodings]
             ends = np.cumsum([len(ids) for ids, _ in rows])
-            flat = itertools.chain.from_iterable(ids for ids, _ in rows)
-            columns["offsets"].write(columns["ids"].count + ends)
-            columns["ids"].write(np.fromiter(flat, columns["ids"].dtype, int(ends[-1])))
-            columns["second"].write([second for _, second in rows])
-            columns["gold"].write(gold_of(block, data.task))
+            write("offsets", tokens + ends)
+            write("ids", np.fromiter(itertools.chain.from_iterable(ids for ids, _ in rows), dtypes["ids"]))
+            write("second", [second for _, second in rows])
+            write("gold", gold_of(block, data.task))
+            count, tokens = count + len(rows), tokens + int(ends[-1])
             if progress:
                 progress(block.num_rows)
-    finally:
-        for column in columns.values():
-            column.file.close()
-    about = {"task": data.task.name, "split": data.split, "rows": columns["second"].count, "dtypes": dtypes}
-    write_json(part / FACTS, about)
-
-
-def _blocks(data: TaskData) -> Iterator[pa.RecordBatch]:
-    """Cut the rows into blocks that are small in rows and, save for a giant row, in bytes."""
-    # The file is read, not mapped: pages of a mapped file count as resident for as long as memory is not short.
-    with pa.OSFile(str(data.path)) as file:
-        names = pa.ipc.open_file(file).schema.names
-        options = pa.ipc.IpcReadOptions(
-            included_fields=[at for at, name in enumerate(names) if name not in ("id", "source")]
-        )
-        reader = pa.ipc.open_file(file, options=options)
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            waiting = [batch.slice(start, BLOCK_ROWS) for start in range(0, batch.num_rows, BLOCK_ROWS)][::-1]
-            while waiting:
-                block = waiting.pop()
-                if block.num_rows > 1 and block.nbytes > BLOCK_BYTES:
-                    half = block.num_rows // 2
-                    waiting += [block.slice(half), block.slice(0, half)]
-                else:
-                    yield block
+    write_json(part / FACTS, {"task": data.task.name, "split": data.split, "rows": count, "dtypes": dtypes})
 
 
 def _open(artifact: Artifact) -> Tokens | None:

@@ -38,7 +38,7 @@ class KnownVectors:
     """Vectors that a file has for some words."""
 
     size: int
-    found: dict[str, Floats]
+    by_word: dict[str, Floats]
 
 
 def read_vectors(path: Path, words: Collection[str]) -> KnownVectors:
@@ -64,11 +64,11 @@ def read_vectors(path: Path, words: Collection[str]) -> KnownVectors:
                     known[name] = vector
         except (OSError, EOFError) as error:
             raise UserError(f"{path}: cannot be read to its end: {error}") from None
-    found = otherwise | exact
-    wrong = next((word for word, vector in found.items() if not np.isfinite(vector).all()), None)
+    by_word = otherwise | exact
+    wrong = next((word for word, vector in by_word.items() if not np.isfinite(vector).all()), None)
     if wrong is not None:
-        raise UserError(f'{path}: the vector of "{wrong}" holds what is no number → name another file')
-    return KnownVectors(size, found)
+        raise UserError(f'{path}: the vector of "{wrong}" is not finite → name another file')
+    return KnownVectors(size, by_word)
 
 
 def vector_size(path: Path) -> int:
@@ -90,12 +90,12 @@ class _Pieces(NamedTuple):
     def spell(self, words: Collection[str]) -> KnownVectors:
         """Return for each word the mean of its pieces' vectors; a word with a piece that is unknown has none."""
         unknown = getattr(self.tokenizer.model, "unk_token", None)
-        found = {}
+        by_word = {}
         for word in words:
             encoding = self.tokenizer.encode(word, add_special_tokens=False)
             if encoding.ids and unknown not in encoding.tokens:
-                found[word] = self.values[encoding.ids].mean(axis=0)
-        return KnownVectors(int(self.values.shape[1]), found)
+                by_word[word] = self.values[encoding.ids].mean(axis=0)
+        return KnownVectors(int(self.values.shape[1]), by_word)
 
 
 class _Row(NamedTuple):
@@ -147,13 +147,13 @@ def _table(path: Path, file: IO[bytes]) -> tuple[int, _Rows]:
         held = len(second.split()) - 1
         # Bytes of a binary file may look like one number or two, by chance.
         if size < 1 or (held > 2 and held != size and _is_text(second, held)):
-            raise UserError(f"{path}: line 1 says {size} numbers for each word, line 2 holds {held} → mend line 1")
+            raise UserError(f"{path}: line 1 says {size} numbers for each word, line 2 holds {held} → fix line 1")
         if _is_text(second, size):
             return size, _lines(path, file, second, 2, count)
         return size, _binary(path, file, second, count, size)
     if len(head) < 3 or not _is_text(first, len(head) - 1):
         fix = "name a word2vec file, or a text file with a word and its numbers in each line"
-        raise UserError(f"{path}: these are no word vectors → {fix}")
+        raise UserError(f"{path}: not a file of word vectors → {fix}")
     return len(head) - 1, _lines(path, file, first, 1)
 
 
@@ -192,7 +192,7 @@ def _binary(path: Path, file: IO[bytes], held: bytes, count: int, size: int) -> 
         yield _Row(word, number, np.frombuffer(held, "<f4", size, end + 1))
     if (held[start:] + file.read(_BLOCK)).strip():
         what = f"it holds more than {count} words of {size} numbers, which is what line 1 says"
-        raise UserError(f"{path}: {what} → name a whole file, or mend line 1")
+        raise UserError(f"{path}: {what} → name a whole file, or fix line 1")
 
 
 def _matrix(path: Path) -> tuple[int, _Rows]:
@@ -221,18 +221,13 @@ def _pieces(path: Path) -> _Pieces | None:
     except Exception as error:  # tokenizers raises nothing narrower
         reason = error if isinstance(error, (OSError, SafetensorError)) else "tokenizer.json cannot be read"
         raise UserError(f"{path}: vectors of pieces cannot be read: {reason}") from None
-    values = tensors.get("embeddings")
+    values: NDArray[np.floating] = tensors.get("embeddings", np.empty(0))
     rows = tokenizer.get_vocab_size()
-    if (
-        len(tensors) != 1
-        or values is None
-        or values.ndim != 2
-        or len(values) < rows
-        or not np.issubdtype(values.dtype, np.floating)
-    ):
+    fits = values.ndim == 2 and len(values) >= rows and values.dtype.kind == "f"
+    if len(tensors) != 1 or not fits:
         held = ", ".join(f"{name} {list(each.shape)}" for name, each in sorted(tensors.items()))
         raise UserError(f"{path}: {weights.name} holds {held}; wanted: embeddings of {rows} pieces and nothing else")
     if not np.isfinite(values).all():
-        raise UserError(f"{path}: embeddings hold what is no number → name another folder")
+        raise UserError(f"{path}: embeddings are not finite → name another folder")
     full = values.astype(np.float32)
     return _Pieces(full * np.float32(_DEVIATION / max(float(full.std()), 1e-9)), tokenizer)

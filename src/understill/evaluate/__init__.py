@@ -1,1 +1,1 @@
-"""Evaluation: predictions kept per example, and the metrics over them."""
+"""Evaluation: predictions kept per row, metrics over them, and what differences between models mean."""

@@ -1,4 +1,4 @@
-"""Agreement: how much of its teacher a student has kept, and on which rows a model does well."""
+"""Agreement of a student with its teacher, and scores on slices of the rows."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Logits = NDArray[np.floating]
 
 
 class Agreement(NamedTuple):
-    """How alike a student and its teacher answer; None is what a kind of task does not have."""
+    """How far a student and its teacher agree; None is what a kind of task does not have."""
 
     rows: int  # those that the teacher answers; queries of a ranking
-    same: float | None  # the share of rows with the same class, or of queries with the same candidate on top
+    same: float | None  # the share of rows with the same class, or of queries with the same top candidate
     interval: Interval | None  # of that share, Wilson's
     divergence: float | None  # of classes: the mean of KL(teacher‖student), in nats, at temperature 1
     correlation: float | None  # of scores: Pearson's
 
 
 def agreement(task: Task, student: Logits, teacher: Logits, groups: Ints | None = None) -> Agreement | None:
-    """Compare the raw logits of a student with its teacher's, [rows, outputs]; None where the teacher says nothing.
+    """Compare the raw logits of a student with its teacher's, [rows, outputs]; None where the teacher has none.
 
-    Rows on which the teacher is silent, which have NaN, do not count, and neither do queries that hold one.
+    Rows without teacher logits, which have NaN, do not count, and neither do queries that hold one.
     """
-    heard = ~np.isnan(teacher).any(axis=1)
+    labelled = ~np.isnan(teacher).any(axis=1)
     if groups is not None:
-        heard &= np.bincount(groups, ~heard)[groups] == 0
-        groups = groups[heard]
-    if not heard.any():
+        labelled &= np.bincount(groups, ~labelled)[groups] == 0
+        groups = groups[labelled]
+    if not labelled.any():
         return None
-    one, other = student[heard].astype(np.float64), teacher[heard].astype(np.float64)
+    one, other = student[labelled].astype(np.float64), teacher[labelled].astype(np.float64)
     alike, divergence = task.kind.alike(one, other, groups), None
     if alike is None:
         correlations = [pearson(theirs, mine) for theirs, mine in zip(other.T, one.T, strict=True)]
@@ -70,23 +70,23 @@ def retention(student: Mapping[str, float], teacher: Mapping[str, float]) -> dic
 
 
 class Slice(NamedTuple):
-    """Some rows of a split, and how a model does on them."""
+    """Some rows of a split, and the scores of a model on them."""
 
     name: str
     rows: int
     scores: dict[str, float]  # empty where nothing in it can be scored
-    interval: Interval | None  # of the first score
+    interval: Interval | None  # of the primary metric
 
 
 def slices(
     task: Task, gold: Array, values: Array, parts: Mapping[str, Bools], groups: Ints | None = None
 ) -> list[Slice]:
-    """Score a model on parts of the rows: classes or scores, [rows], and for each part's name whether a row is in it.
+    """Score a model on slices of the rows: classes or scores, [rows], and for each slice's name whether a row is in it.
 
-    Rows of one label alone leave nothing to correlate, and no class to find: of those, only accuracy or the error is
-    told. A query of a ranking is in a part when all its candidates are.
+    On rows of one label alone F1 and correlations mean nothing: of those, only accuracy or the error is given. A query
+    of a ranking is in a slice when all its candidates are.
     """
-    found = []
+    scored = []
     for name, mine in parts.items():
         if groups is not None:
             mine = np.bincount(groups, ~mine)[groups] == 0
@@ -97,17 +97,17 @@ def slices(
             measured = replace(task, metrics=(task.kind.plain_metric,))
         scores = score(measured, own, values[mine], own_groups)
         interval = interval_of(measured, own, values[mine], own_groups) if scores else None
-        found.append(Slice(name, int(mine.sum()), scores, interval))
-    return found
+        scored.append(Slice(name, int(mine.sum()), scores, interval))
+    return scored
 
 
 def counts_hits(task: Task) -> bool:
-    """Tell whether the first metric is the share of right rows, which needs no resamples to be judged."""
+    """Tell whether the primary metric is accuracy, whose interval and test need no resamples."""
     return task.kind.has_classes and task.metrics[0] == "accuracy"
 
 
 def interval_of(task: Task, gold: Array, values: Array, groups: Ints | None = None) -> Interval:
-    """Return the interval of the first score; of rows that are all right, or all wrong, resamples are too sure."""
+    """Return the interval of the primary metric: Wilson's for accuracy, as resamples of all-right rows never vary."""
     if counts_hits(task):
         known = ~np.isnan(gold)
         return wilson(int((values == gold)[known].sum()), int(known.sum()))
@@ -115,9 +115,9 @@ def interval_of(task: Task, gold: Array, values: Array, groups: Ints | None = No
 
 
 def by_quarter(numbers: Array, unit: str = "") -> dict[str, Bools]:
-    """Part rows into four of about equally many by a number, such as a length or a confidence, lowest first.
+    """Slice rows by the quartiles of a number, such as a length or a confidence, lowest first.
 
-    Equal numbers stay together, so there may be fewer parts.
+    Equal numbers stay together, so there may be fewer than four slices.
     """
     cuts = np.unique(np.quantile(numbers, [0.25, 0.5, 0.75, 1.0], method="inverted_cdf"))
     place = np.searchsorted(cuts, numbers, side="left")
@@ -141,7 +141,7 @@ def _named(low: float, high: float, digits: int, unit: str) -> str:
 
 
 def by_value(values: Sequence[object]) -> dict[str, Bools]:
-    """Part rows by what a column says of them, such as the label, the commonest first; None is shown as "none"."""
+    """Slice rows by the values of a column, such as the label, the commonest first; None is shown as "none"."""
     names = np.asarray(["none" if value is None else str(value) for value in values])
     kinds, times = np.unique(names, return_counts=True)
     return {str(kinds[place]): names == kinds[place] for place in np.argsort(-times, kind="stable")}

@@ -1,4 +1,4 @@
-"""Calibration: whether a model of classes is right as often as it is sure."""
+"""Calibration: whether a classifier's confidence equals its accuracy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BINS = 15
 
 
 class Bin(NamedTuple):
-    """The rows of which a model is about equally sure."""
+    """The rows on which a model is about equally confident."""
 
     low: float  # of their confidences, the bin's own bounds: above low, up to high
     high: float
@@ -27,12 +27,12 @@ class Bin(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """How much less often it is right than it is sure; negative where it is too modest."""
+        """Confidence minus accuracy; negative where it is underconfident."""
         return self.confidence - self.accuracy
 
 
 class Calibration(NamedTuple):
-    """How far a model's probabilities can be taken at their word; for all of these, less is better."""
+    """How far a model's probabilities can be trusted; for all of these, less is better."""
 
     rows: int
     error: float  # expected calibration error, over bins of equal width
@@ -44,7 +44,7 @@ class Calibration(NamedTuple):
 
 
 def calibration(gold: Array, logits: ArrayLike, bins: int = BINS) -> Calibration | None:
-    """Measure the probabilities of raw logits, [rows, classes], over the rows that have gold; None without any."""
+    """Measure the calibration of raw logits, [rows, classes], over the rows that have gold; None without any."""
     known = ~np.isnan(gold)
     if not known.any():
         return None
@@ -73,13 +73,13 @@ def calibration(gold: Array, logits: ArrayLike, bins: int = BINS) -> Calibration
 def reliability(confidence: Array, right: NDArray[np.bool_], edges: Array) -> tuple[Bin, ...]:
     """Return the bins between edges that hold rows; a confidence on an edge is in the bin below it."""
     place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, len(edges) - 2)
-    found = []
+    bins = []
     for number in np.unique(place).tolist():
         mine = place == number
         rows, hits = int(mine.sum()), int(right[mine].sum())
         bounds = float(edges[number]), float(edges[number + 1])
-        found.append(Bin(*bounds, rows, float(confidence[mine].mean()), hits / rows, wilson(hits, rows)))
-    return tuple(found)
+        bins.append(Bin(*bounds, rows, float(confidence[mine].mean()), hits / rows, wilson(hits, rows)))
+    return tuple(bins)
 
 
 def _even_edges(confidence: Array, bins: int) -> Array:
@@ -94,5 +94,5 @@ def _expected(curve: tuple[Bin, ...]) -> float:
 
 def wilson(hits: int, rows: int) -> Interval:
     """Return Wilson's interval of a share."""
-    found = binomtest(hits, rows).proportion_ci(LEVEL, method="wilson")
-    return Interval(float(found.low), float(found.high))
+    ends = binomtest(hits, rows).proportion_ci(LEVEL, method="wilson")
+    return Interval(float(ends.low), float(ends.high))

@@ -38,7 +38,7 @@ pearson = _correlation(lambda gold, predicted: stats.pearsonr(gold, predicted).s
 spearman = _correlation(lambda gold, predicted: stats.spearmanr(gold, predicted).statistic)
 matthews = _correlation(metrics.matthews_corrcoef)
 
-#: Expected scores of a ranking in any order are a mean over so many, where there is no formula.
+#: The chance level of a ranking metric without a formula is a mean over so many random orders.
 ORDERS = 100
 
 
@@ -88,15 +88,15 @@ def score(task: Task, gold: Array, predicted: Array, groups: Ints | None = None)
 
 
 def primary(task: Task, scores: dict[str, float]) -> float:
-    """Return the value models are compared by; higher is better."""
+    """Return the primary metric, by which models are compared; higher is better."""
     value = scores[task.metrics[0]]
     return -value if is_error(task.metrics[0]) else value
 
 
 def majority(task: Task, train_gold: Array, gold: Array, groups: Ints | None = None) -> dict[str, float]:
-    """Score the simplest guess there is: the commonest class, or the mean score, of the training rows.
+    """Score the majority guess: the commonest class, or the mean score, of the training rows.
 
-    The simplest ranking is one in any order; its scores are what is to be expected of that.
+    For a ranking it is the expected score of a random order.
     """
     if not task.kind.grouped:
         return score(task, gold, np.full(gold.shape, task.kind.simplest(task, train_gold)))
@@ -119,7 +119,7 @@ def _any_order(task: Task, gold: Array, groups: Ints) -> dict[str, float]:
 
 
 class RankedQueries(NamedTuple):
-    """What became of each query that has a right candidate and a wrong one, [queries] each."""
+    """The outcome of each query that has a right candidate and a wrong one, [queries] each."""
 
     right: Ints  # right candidates
     wrong: Ints
@@ -129,9 +129,9 @@ class RankedQueries(NamedTuple):
 
 #: "accuracy" is that of calling each query's top candidate right and all others wrong.
 RANKED: dict[str, Callable[[RankedQueries], float]] = {
-    "precision_at_1": lambda found: float(found.first.mean()),
-    "mrr": lambda found: float(found.reciprocal.mean()),
-    "accuracy": lambda found: float((found.wrong - 1 + 2 * found.first).sum() / (found.right + found.wrong).sum()),
+    "precision_at_1": lambda ranked: float(ranked.first.mean()),
+    "mrr": lambda ranked: float(ranked.reciprocal.mean()),
+    "accuracy": lambda ranked: float((ranked.wrong - 1 + 2 * ranked.first).sum() / (ranked.right + ranked.wrong).sum()),
 }
 _own("precision_at_1", ("ranking",), lambda *values: RANKED["precision_at_1"](ranking(*values)))
 _own("mrr", ("ranking",), lambda *values: RANKED["mrr"](ranking(*values)))
@@ -142,7 +142,7 @@ def ranking(gold: Array, predicted: Array, groups: Ints) -> RankedQueries:
     count = int(groups.max(initial=-1)) + 1
     right, wrong = (np.bincount(groups[gold == label], minlength=count) for label in (1, 0))
     scored = (right > 0) & (wrong > 0) & (right + wrong == np.bincount(groups, minlength=count))
-    # A score that is no number counts against whoever gave it.
+    # NaN counts as the worst score there is.
     predicted = np.where(np.isnan(predicted), np.where(gold == 1, -np.inf, np.inf), predicted)
     best = np.full(count, -np.inf)
     np.maximum.at(best, groups[gold == 1], predicted[gold == 1])
@@ -152,7 +152,7 @@ def ranking(gold: Array, predicted: Array, groups: Ints) -> RankedQueries:
 
 
 def shuffled(ranked: RankedQueries) -> RankedQueries:
-    """Return what to expect of the same queries where every order of their candidates is equally likely."""
+    """Return the expected outcome of the same queries where every order of their candidates is equally likely."""
     pairs, place = np.unique(np.stack([ranked.right, ranked.wrong]), axis=1, return_inverse=True)
     reciprocal = np.array([_expected_reciprocal(*pair) for pair in pairs.T.tolist()])
     first = ranked.right / (ranked.right + ranked.wrong)

@@ -18,16 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from understill.atomic import refuse_damaged_file
 from understill.data.batch import EVERY, Batch, Stream, in_order, sizes_on
 from understill.data.packed import Packed, Resident, room
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens
-from understill.disk import refuse_damaged_file
 from understill.errors import UserError
+from understill.inference.predictor import Predictions
 from understill.models.heads import to_scores
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import HeadsSpec
-from understill.runtime.answers import Predictions
 from understill.tasks import Task
 
 #: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
@@ -41,7 +41,7 @@ MANY = 32
 class Network(Protocol):
     """What can be run over tokens: an understill model, or a classifier made elsewhere."""
 
-    spec: HeadsSpec  # says how a regression head's outputs become scores
+    spec: HeadsSpec  # how a regression head's outputs become scores
 
     def __call__(self, batch: Batch | Packed) -> Tensor:
         """Return the logits of every task for every row, [n, columns]."""
@@ -184,7 +184,7 @@ def save_predictions(path: Path, data: TaskData, predictions: Predictions) -> No
 
 
 def settled(gold: NDArray[np.float64], logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return gold where a model answers at all; teachers may be silent, which is NaN."""
+    """Return gold where a model has logits; a teacher that does not answer a row gives NaN."""
     silent = np.isnan(logits).any(axis=1)
     return np.where(silent if gold.ndim == 1 else silent[:, None], np.nan, gold)
 
@@ -200,7 +200,7 @@ class KeptRows:
 
     @property
     def settled(self) -> NDArray[np.float64]:
-        """Gold where the model answers at all; teachers may be silent, which is NaN."""
+        """Gold where the model has logits; a teacher that does not answer a row gives NaN."""
         return settled(self.gold, self.predictions.logits)
 
     def take(self, rows: NDArray[np.int64]) -> KeptRows:
@@ -235,7 +235,7 @@ def read_kept(path: Path, task: Task) -> KeptRows:
 
 
 def _open(path: Path, read: Callable[[Path], Any]) -> Any:
-    """Read a file of kept predictions, or say that it is broken."""
+    """Read a file of kept predictions, or refuse a broken one."""
     refuse_damaged_file(path, "run the recipe again")
     try:
         return read(path)

@@ -1,4 +1,4 @@
-"""Significance: what a handful of seeds, or of right and wrong answers, lets one say about a difference."""
+"""Significance: tests and intervals of differences over seeds, factors and rows."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from scipy import stats
 
 Array = NDArray[np.float64]
 
-#: How sure every interval is.
+#: The confidence level of every interval.
 LEVEL = 0.95
 
-#: The p-value below which each star stands, as in the table of results of BAM.
+#: The p-value below which each number of stars stands, as in the BAM paper.
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 
-#: Up to so many orders of the seeds, a permutation test looks at all of them; beyond, at so many drawn ones.
+#: A permutation test is exact up to so many orders of the seeds; beyond, it draws so many.
 ORDERS = 20_000
 
-#: From so many rows on which exactly one of two models is right, McNemar's test takes the chi-square distribution.
+#: From so many discordant pairs on, McNemar's test uses the chi-square distribution.
 DISCORDANT = 25
 
-#: Scores that are no further apart are the same but for rounding.
+#: Scores no further apart than this are equal up to rounding.
 EQUAL = 1e-10
 
 
@@ -36,7 +36,7 @@ class Interval(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What several seeds came to."""
+    """One score over several seeds."""
 
     values: tuple[float, ...]
     median: float
@@ -46,12 +46,12 @@ class Summary(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far apart two sides are, and how sure that is; None is what cannot be told."""
+    """The difference of two sides, and how significant it is; None is what cannot be computed."""
 
     delta: float
     interval: Interval | None
     p: float | None  # two-sided
-    effect: float | None  # a size without unit; which one, `test` and the function say
+    effect: float | None  # an effect size; which one, the function says
     test: str
 
 
@@ -61,7 +61,7 @@ def stars(p: float | None) -> str:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Correct p-values for their number by Holm's steps; those that are None are not counted and stay None."""
+    """Correct p-values by Holm's step-down method; those that are None are not counted and stay None."""
     order = sorted((p, place) for place, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
     highest = 0.0
@@ -76,21 +76,21 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 def summarise(values: Sequence[float]) -> Summary:
     """Return median, mean, spread and interval of one score over seeds."""
-    found = np.asarray(values, dtype=np.float64)
-    if not len(found):
+    scores = np.asarray(values, dtype=np.float64)
+    if not len(scores):
         raise ValueError("there is nothing to summarise")
-    mean = float(found.mean())
+    mean = float(scores.mean())
     spread, interval = 0.0, None
-    if len(found) > 1:
-        spread = float(found.std(ddof=1))
-        interval = _t_interval(mean, spread / len(found) ** 0.5, len(found) - 1)
-    return Summary(tuple(found.tolist()), float(np.median(found)), mean, spread, interval)
+    if len(scores) > 1:
+        spread = float(scores.std(ddof=1))
+        interval = _t_interval(mean, spread / len(scores) ** 0.5, len(scores) - 1)
+    return Summary(tuple(scores.tolist()), float(np.median(scores)), mean, spread, interval)
 
 
 def compare_seeds(ones: Sequence[float], others: Sequence[float]) -> Difference:
     """Compare two models by the scores of their seeds, which are not paired: ones minus others.
 
-    The p-value is that of Mann and Whitney's U, exact with and without ties as far as `ORDERS` goes, the interval
+    The p-value is that of the Mann-Whitney U test, exact with and without ties as far as `ORDERS` goes, the interval
     Welch's, the effect Cliff's delta: how much more often a seed of the ones wins than loses.
     """
     one, other = _two_sides(ones, others)
@@ -101,22 +101,6 @@ def compare_seeds(ones: Sequence[float], others: Sequence[float]) -> Difference:
         method = stats.PermutationMethod(n_resamples=ORDERS, rng=np.random.default_rng(0)) if tied else "exact"
         p = float(stats.mannwhitneyu(one, other, method=method).pvalue)
     return Difference(_delta(one, other), _welch(one, other), p, _cliff(one, other), "Mann-Whitney U over seeds")
-
-
-def permute_seeds(ones: Sequence[float], others: Sequence[float]) -> Difference:
-    """Compare two models as `compare_seeds` does, with the p-value of a permutation test of the means."""
-    one, other = _two_sides(ones, others)
-    p = None
-    if min(len(one), len(other)) > 1:
-        result = stats.permutation_test(
-            (one, other),
-            lambda a, b, axis: a.mean(axis=axis) - b.mean(axis=axis),
-            n_resamples=ORDERS,
-            vectorized=True,
-            rng=np.random.default_rng(0),
-        )
-        p = float(result.pvalue)
-    return Difference(_delta(one, other), _welch(one, other), p, _cliff(one, other), "permutation of seeds")
 
 
 def _two_sides(ones: Sequence[float], others: Sequence[float]) -> tuple[Array, Array]:
@@ -173,8 +157,8 @@ def factor_effects(
     if set(names) != set(cells):
         odd = sorted(set(names) ^ set(cells))
         raise ValueError(f"the cells are not those of the factors: {odd}")
-    found = [np.asarray(cells[name], dtype=np.float64) for name in names]
-    if not all(len(values) for values in found):
+    scores = [np.asarray(cells[name], dtype=np.float64) for name in names]
+    if not all(len(values) for values in scores):
         raise ValueError("every cell needs a value")
     weights: dict[str, tuple[str, Array]] = {}
     two: dict[str, Array] = {}
@@ -188,7 +172,7 @@ def factor_effects(
         # Signs times signs are the signs of the interaction. Both weights have the size 2 / cells, theirs is 4 / cells.
         weight = np.sign(two[one]) * np.sign(two[other]) * 4 / len(names)
         weights[f"{one} × {other}"] = ("t, difference of differences, not halved", weight)
-    return {name: _contrast(found, weight, test) for name, (test, weight) in weights.items()}
+    return {name: _contrast(scores, weight, test) for name, (test, weight) in weights.items()}
 
 
 def _against(names: Sequence[tuple[str, ...]], place: int, first: str, level: str) -> Array:
@@ -207,7 +191,7 @@ def _contrast(cells: Sequence[Array], weights: Array, test: str) -> Difference:
     spread = (sum(float(((values - values.mean()) ** 2).sum()) for values in cells) / degrees) ** 0.5
     error = spread * float((weights**2 / sizes).sum()) ** 0.5
     interval = _t_interval(delta, error, degrees)
-    if spread <= EQUAL:  # seeds that all agree say nothing of how far they could differ
+    if spread <= EQUAL:  # seeds without variance allow no test
         return Difference(delta, interval, None, None, test)
     return Difference(delta, interval, 2 * float(stats.t.sf(abs(delta) / error, degrees)), delta / spread, test)
 
@@ -216,21 +200,20 @@ def _contrast(cells: Sequence[Array], weights: Array, test: str) -> Difference:
 
 
 def mcnemar(one_right: ArrayLike, other_right: ArrayLike) -> Difference:
-    """Compare two models by the rows on which exactly one is right: one's accuracy minus the other's.
+    """Compare two models by discordant pairs, rows on which exactly one is right: one's accuracy minus the other's.
 
-    Below `DISCORDANT` such rows the p-value is binomial and exact, else that of a chi-square with continuity
-    correction. The interval is Wald's; the effect is how far the share of such rows that goes to one is from a half,
-    from −1 to 1.
+    Below `DISCORDANT` pairs the p-value is binomial and exact, else that of a chi-square with continuity correction.
+    The interval is Wald's; the effect, from −1 to 1, is the share of pairs that one wins minus the share it loses.
     """
     one, other = np.asarray(one_right, dtype=bool), np.asarray(other_right, dtype=bool)
     if one.shape != other.shape or not one.size:
         raise ValueError("McNemar's test needs the same rows of both, one at least")
     wins, losses, rows = int((one & ~other).sum()), int((other & ~one).sum()), one.size
-    apart, delta = wins + losses, (wins - losses) / rows
-    if apart < DISCORDANT:
-        p, test = float(stats.binomtest(wins, apart).pvalue) if apart else 1.0, "McNemar, exact"
+    discordant, delta = wins + losses, (wins - losses) / rows
+    if discordant < DISCORDANT:
+        p, test = float(stats.binomtest(wins, discordant).pvalue) if discordant else 1.0, "McNemar, exact"
     else:
-        p, test = float(stats.chi2.sf(max(abs(wins - losses) - 1, 0) ** 2 / apart, 1)), "McNemar, chi-square"
-    reach = float(stats.norm.ppf((1 + LEVEL) / 2)) * max(apart - rows * delta**2, 0) ** 0.5 / rows
-    effect = (wins - losses) / apart if apart else 0.0
+        p, test = float(stats.chi2.sf(max(abs(wins - losses) - 1, 0) ** 2 / discordant, 1)), "McNemar, chi-square"
+    reach = float(stats.norm.ppf((1 + LEVEL) / 2)) * max(discordant - rows * delta**2, 0) ** 0.5 / rows
+    effect = (wins - losses) / discordant if discordant else 0.0
     return Difference(delta, Interval(delta - reach, delta + reach), p, effect, test)

@@ -1,4 +1,4 @@
-"""GLUE's submission: the files it is made of, and answers in the benchmark's own words, checked."""
+"""GLUE's submission: its files, with predictions in the benchmark's own label names, checked."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.errors import UserError
-from understill.runtime.answers import Predictions
+from understill.inference.predictor import Predictions
 from understill.tasks import GLUE
 
 HEADER = "index\tprediction"
 
 
 class Sheet(NamedTuple):
-    """One file of a submission: whose rows it answers."""
+    """One file of a submission: the task and split that it answers."""
 
     task: str
     split: str
@@ -54,7 +54,7 @@ SHEETS = {
 
 
 def in_words(sheet: Sheet, answers: Sequence[str] | Sequence[float]) -> list[str]:
-    """Put label names, or scores, into the words of the benchmark."""
+    """Write label names, or scores, as the benchmark wants them."""
     limits = GLUE[sheet.task].task.range
     if limits:
         # Adding nothing takes the sign off a zero.

@@ -1,4 +1,4 @@
-"""Weighted metrics: the scores of several models on many resamples at once, each given by how often it holds a row."""
+"""Weighted metrics: scores of several models on many resamples at once, each given as the counts of its rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from understill.evaluate.metrics import RANKED, Array, Ints, RankedQueries, ranking
 from understill.tasks import METRICS, Task
 
-Counts = NDArray[Any]  # [resamples, kinds], whole numbers: how often each holds each kind of row
+Counts = NDArray[Any]  # [resamples, distinct units], whole numbers: how often each resample holds each
 Measure = Callable[[Counts], Array]  # gives scores, [models, resamples]
 Bools = NDArray[np.bool_]
 
@@ -19,13 +19,13 @@ Bools = NDArray[np.bool_]
 class Weighted(NamedTuple):
     """A metric that is ready to be measured on any resample of its units: rows, or the queries of a ranking.
 
-    Units of which gold and every model's answer are the same are of one kind.
+    Units with identical (gold, answers) tuples are merged into one with a count.
     """
 
-    times: Ints  # [kinds]: how many units are of each
+    times: Ints  # [distinct units]: how many units each stands for
     measure: Measure
-    apart: int  # the units that tell models apart: not all of them answer those alike
-    plain: bool = False  # each resample is scored by itself, which takes long
+    discordant: int  # units that not all models answer alike
+    plain: bool = False  # each resample is scored by itself, which is slow
 
 
 def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints | None = None) -> Weighted:
@@ -40,8 +40,8 @@ def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Int
     ready: Callable[[Array], Measure] = _ratio
     if task.kind.grouped:
         assert groups is not None
-        found = [ranking(gold, each, groups) for each in predicted]
-        columns = [_size(metric, found[0]), *(_share(metric, each) for each in found)]
+        ranked = [ranking(gold, each, groups) for each in predicted]
+        columns = [_size(metric, ranked[0]), *(_share(metric, each) for each in ranked)]
     else:
         known = ~np.isnan(gold)
         gold, predicted = gold[known], predicted[:, known]
@@ -54,7 +54,7 @@ def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Int
 
 
 def _plain(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints | None) -> Weighted:
-    """Make a metric ready that is only known as a function: it is called for each model and resample."""
+    """Make a metric ready that has no vectorised form: it is called for each model and resample."""
     known = np.flatnonzero(task.kind.counted(gold, groups))
     gold, predicted = gold[known], predicted[:, known]
     unit = np.arange(len(known)) if groups is None else np.unique(groups[known], return_inverse=True)[1]
@@ -66,7 +66,7 @@ def _plain(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints 
         for place, times in enumerate(counts):
             drawn = np.repeat(np.arange(len(sizes)), times)
             rows = np.concatenate([members[number] for number in drawn])
-            # A query that is drawn twice is two of them.
+            # A query that is drawn twice counts as two queries.
             queries = [np.repeat(np.arange(len(drawn)), sizes[drawn])] if groups is not None else []
             for model, values in enumerate(predicted):
                 scores[model, place] = METRICS[metric](gold[rows], values[rows], *queries)
@@ -76,16 +76,16 @@ def _plain(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints 
     return Weighted(np.ones(len(sizes), np.int64), measure, len(np.unique(unit[differ])), plain=True)
 
 
-def _size(metric: str, found: RankedQueries) -> Array:
-    """Return what a ranking's metric divides by, per query."""
-    return (found.right + found.wrong).astype(np.float64) if metric == "accuracy" else np.ones(len(found.right))
+def _size(metric: str, ranked: RankedQueries) -> Array:
+    """Return each query's part in the denominator of a ranking metric."""
+    return (ranked.right + ranked.wrong).astype(np.float64) if metric == "accuracy" else np.ones(len(ranked.right))
 
 
-def _share(metric: str, found: RankedQueries) -> Array:
-    """Return what each query adds to a ranking's metric."""
+def _share(metric: str, ranked: RankedQueries) -> Array:
+    """Return each query's part in the numerator of a ranking metric."""
     if metric == "accuracy":
-        return found.wrong - 1 + 2 * found.first
-    return found.first if metric == "precision_at_1" else found.reciprocal
+        return ranked.wrong - 1 + 2 * ranked.first
+    return ranked.first if metric == "precision_at_1" else ranked.reciprocal
 
 
 def _ratio(columns: Array) -> Measure:
@@ -109,33 +109,27 @@ def _divided(over: Array, under: Array) -> Array:
 
 
 def _f1(columns: Array) -> Measure:
-    gold, *answers = (columns == 1)[:, None]  # [classes, kinds] each, of one class
-
-    def measure(counts: Counts) -> Array:
-        times = counts.T.astype(np.float64)
-        return np.concatenate([_f1_of(gold, each, times)[0] for each in answers])
-
-    return measure
+    return _mean_f1((columns == 1)[:, None])
 
 
 def _macro_f1(columns: Array) -> Measure:
-    gold, *answers = columns[:, None] == np.unique(columns)[:, None]
+    return _mean_f1(columns[:, None] == np.unique(columns)[:, None])
+
+
+def _mean_f1(members: Bools) -> Measure:
+    """Return the measure of the mean F1 of some classes, [1 + models, classes, distinct units]: who is in each."""
+    gold, *answers = members
 
     def measure(counts: Counts) -> Array:
         times, scores = counts.T.astype(np.float64), []
         for each in answers:
-            f1, seen = _f1_of(gold, each, times)
-            # A class that a resample holds neither as gold nor as answer is none of its classes.
-            scores.append(f1.sum(axis=0) / (seen > 0).sum(axis=0))
+            seen = _count(gold, times) + _count(each, times)  # [classes, resamples]
+            f1 = _divided(2 * _count(gold & each, times), seen)
+            # A class that is neither gold nor answer in a resample does not count there; one class alone always does.
+            scores.append(f1.sum(axis=0) / ((seen > 0).sum(axis=0) if len(f1) > 1 else 1))
         return np.stack(scores)
 
     return measure
-
-
-def _f1_of(gold: Bools, answers: Bools, times: Array) -> tuple[Array, Array]:
-    """Return the F1 of each class, [classes, resamples], and how often it was gold or answered."""
-    seen = _count(gold, times) + _count(answers, times)
-    return _divided(2 * _count(gold & answers, times), seen), seen
 
 
 def _matthews(columns: Array) -> Measure:
@@ -163,7 +157,7 @@ def _count(where: Bools, times: Array) -> Array:
 
 
 def _pearson(columns: Array) -> Measure:
-    # About their means and of size 1, sums of squares do not drown what they differ by.
+    # Centred and scaled to 1, sums of squares lose no precision by cancellation.
     middle = columns - columns.mean(axis=1, keepdims=True)
     gold, *answers = middle / np.maximum(np.abs(middle).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     parts = np.stack(
@@ -182,7 +176,7 @@ def _pearson(columns: Array) -> Measure:
 
 
 def _spread(sums: Array, squares: Array, rows: Array) -> Array:
-    """Return the sum of squares about the mean; of a constant, rounding would leave a trace of it."""
+    """Return the sum of squares about the mean, exactly 0 for a constant in spite of rounding."""
     spread = squares - sums**2 / rows
     return np.where(spread > 1e-12 * squares, spread, 0.0)
 

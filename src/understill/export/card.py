@@ -6,10 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from understill.evaluate.clock import Latency
-from understill.evaluate.efficiency import BoundedValue
-from understill.export.int8 import Rounded
-from understill.export.parity import TOLERANCE, Parity
+from understill.bench.clock import BoundedValue, Latency
+from understill.export.parity import TOLERANCE, Parity, Rounded
 from understill.tasks import Task
 
 #: The first version of sentence-transformers that the cross-encoders written here were tried with.
@@ -30,7 +28,7 @@ class DevScore:
 
 @dataclass(frozen=True)
 class Card:
-    """What a card tells."""
+    """The contents of a model card."""
 
     name: str
     to: str  # huggingface, onnx, int8
@@ -45,11 +43,11 @@ class Card:
     parameters: int
     latency: Latency
     rate: BoundedValue
-    timed: str  # what the speed was measured with: the task, the machine, how it was asked
+    timed: str  # what the speed was measured with: the task, the machine, how it was called
     overlap: Mapping[str, int] = field(default_factory=dict)  # by dev set, its rows that are also in train
     unlabelled: str = ""  # what was read without labels
     rounded: Sequence[Rounded] = field(default=())
-    program: Sequence[str] = ()  # what asks the folder without understill, where that is not pipeline()
+    program: Sequence[str] = ()  # code that runs the folder without understill, where that is not pipeline()
     score_link: str = ""  # how a score is made of what a classifier gives, where that is not the score itself
 
 
@@ -74,7 +72,7 @@ def _use(card: Card) -> str:
     for pair, asked in ((False, 'model.predict(["…"])'), (True, 'model.predict(["…"], pairs=["…"])')):
         if names := [task.name for task in card.tasks if task.pair == pair]:
             lines.append(f"{asked}  # {', '.join(names)}")
-    said = "Needs onnxruntime, tokenizers and numpy; torch is not loaded."
+    note = "Needs onnxruntime, tokenizers and numpy; torch is not loaded."
     if card.to == "huggingface":
         inputs = '{"text": "…", "text_pair": "…"}' if card.tasks[0].pair else '"…"'
         lines = [
@@ -83,11 +81,11 @@ def _use(card: Card) -> str:
             'ask = pipeline("text-classification", "path/to/this/folder", top_k=None)',
             f"ask({inputs}, truncation=True)",
         ]
-        said = f"`understill.load` takes the folder too. {card.score_link}".rstrip()
+        note = f"`understill.load` takes the folder too. {card.score_link}".rstrip()
     if card.program:
         what = "The vector that it gives is the score." if card.tasks[0].kind.scaled else "It gives logits."
-        lines, said = list(card.program), f"{what} {_PAIRS if card.tasks[0].pair else ''}{said}"
-    return "## Use\n\n```python\n" + "\n".join(lines) + f"\n```\n\n{said}"
+        lines, note = list(card.program), f"{what} {_PAIRS if card.tasks[0].pair else ''}{note}"
+    return "## Use\n\n```python\n" + "\n".join(lines) + f"\n```\n\n{note}"
 
 
 def _plain(text: str) -> str:
@@ -153,6 +151,6 @@ def _limits(card: Card) -> str:
     ]
     if card.to == "int8":
         lines.append(
-            "- Where two answers are about as likely, rounding may turn one into the other; how often is said above."
+            "- Where two answers are about as likely, rounding may turn one into the other; the counts are above."
         )
     return "## Limits\n\n" + "\n".join(lines)

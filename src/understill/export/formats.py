@@ -1,4 +1,4 @@
-"""Forms: what a model can be exported to, and what cannot be, told before anything that takes seconds is loaded."""
+"""Formats: what a model can be exported to; what cannot be is refused before anything heavy is loaded."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from understill.errors import UserError, listed
+from understill.inference.predictor import choose
 from understill.models.manifest import MANIFEST, find_model, read_facts, read_manifest
 from understill.models.pooling import POOLED
 from understill.models.shape import HEAD_SHAPES, WORDS
 from understill.recipe.schema import HeadsSpec
-from understill.runtime.answers import choose
 from understill.tasks import Task
 
 FORMS = ("huggingface", "onnx", "int8")
 
 
 @dataclass(frozen=True)
-class Order:
-    """An export that can be made, as far as small files tell."""
+class ExportPlan:
+    """An export that can be made, as far as its manifest and config tell."""
 
     source: Path  # the model folder
     target: Path
@@ -37,8 +37,8 @@ class Order:
         return {Path(task.name): (task,) for task in self.tasks}
 
 
-def take_order(path: Path, to: str, tasks: Sequence[str] = (), out: Path | None = None) -> Order:
-    """Say what is to be exported where, or why it cannot be."""
+def plan_export(path: Path, to: str, tasks: Sequence[str] = (), out: Path | None = None) -> ExportPlan:
+    """Return what is to be exported where, or refuse it."""
     if to not in FORMS:
         raise UserError(f'--to "{to}": write {listed(FORMS)}')
     if to != "huggingface":
@@ -57,7 +57,7 @@ def take_order(path: Path, to: str, tasks: Sequence[str] = (), out: Path | None 
     name = chosen[0].name if to == "huggingface" and len(chosen) == 1 else ""
     target = out or path / "export" / to / name
     refuse_there(target)
-    return Order(source, target, to, chosen, left)
+    return ExportPlan(source, target, to, chosen, left)
 
 
 def refuse_there(target: Path) -> None:
@@ -76,7 +76,7 @@ def need_libraries() -> None:
 def refuse_others(folder: Path, tasks: Sequence[Task]) -> None:
     """Refuse tasks that no Hugging Face folder can answer as this model does."""
     manifest, instead = read_manifest(folder), "write --to onnx, which takes every kind of model"
-    if what := _strange(str(read_facts(folder / "config.json").get("model_type")), manifest.pooling):
+    if what := _unsupported(str(read_facts(folder / "config.json").get("model_type")), manifest.pooling):
         raise UserError(f"Hugging Face has no classifier for {what} → {instead}")
     if why := unfit_tasks(manifest.heads, tasks):
         rest = " ".join(f"--task {task.name}" for task in tasks if task.name not in why)
@@ -85,7 +85,7 @@ def refuse_others(folder: Path, tasks: Sequence[Task]) -> None:
         raise UserError(f"{what} ({in_words(why)}) → {leave}{instead}")
 
 
-def _strange(architecture: str, pooling: str) -> str:
+def _unsupported(architecture: str, pooling: str) -> str:
     """Name a network that Hugging Face has no class for; nothing where it has one."""
     if architecture == WORDS:
         return "a network over words"
@@ -119,12 +119,12 @@ def allowed(kind: str, pooling: str, heads: HeadsSpec, tasks: Sequence[Task]) ->
     why = unfit_tasks(heads, tasks)
     fit = [task.name for task in tasks if task.name not in why]
     by = "sentence-transformers" if pooling in POOLED else "transformers.pipeline()"
-    said = f"{', '.join(fit)}, for {by}" if fit else "no task"
-    if what := _strange(kind, pooling):
-        said = f"no task, since it has no classifier for {what}"
+    allowed_tasks = f"{', '.join(fit)}, for {by}" if fit else "no task"
+    if what := _unsupported(kind, pooling):
+        allowed_tasks = f"no task, since it has no classifier for {what}"
     elif why:
-        said += f"; not {', nor '.join(f'{name}, which {reason}' for name, reason in why.items())}"
-    return {"huggingface": said, **everything}
+        allowed_tasks += f"; not {', nor '.join(f'{name}, which {reason}' for name, reason in why.items())}"
+    return {"huggingface": allowed_tasks, **everything}
 
 
 def kind_at(place: str) -> str:

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from understill.data.tokens import TextEncoder
-from understill.disk import refuse_damage, seal
-from understill.errors import UserError
-from understill.evaluate.clock import PIPELINE_BATCH, Text
-from understill.evaluate.predict import Network, predict_all
+from understill.atomic import seal
 from understill.export import sentences
-from understill.models.encoder import load_config, load_tokenizer
+from understill.inference.classifier import KEY
+from understill.models.encoder import load_config
 from understill.models.folder import ModelFolder
 from understill.models.heads import Head
 from understill.models.pooling import POOLED
-from understill.recipe.schema import HeadsSpec
-from understill.runtime.answers import Answerer, Predictions
 from understill.tasks import Task
-from understill.teachers.checkpoints import Classifier
 
-#: Under this name a classifier's config.json tells what its task is.
-KEY = "understill"
-#: What architectures call their dense layer and their last one.
+#: The names that architectures give their dense layer and their output layer.
 _DENSE, _OUT = ("classifier.dense", "pooler.dense", "pre_classifier"), ("classifier.out_proj", "classifier")
 
 
@@ -105,69 +93,3 @@ def score_link(folder: ModelFolder, task: Task) -> str:
         'With `function_to_apply="sigmoid"`, `pipeline` gives a share x of the scale; '
         f"the score is {low:g} + {high - low:g} · x."
     )
-
-
-# Loading --------------------------------------------------------------------------------------------------------------
-
-
-def facts_of(folder: Path) -> Mapping[str, Any] | None:
-    """Return what an exported classifier tells of its task; None where a folder is none."""
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(KEY)
-    except (OSError, ValueError, AttributeError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-class ClassifierModel(Answerer):
-    """An exported classifier, ready to answer its task."""
-
-    def __init__(self, folder: Path, device: str = "cpu") -> None:
-        refuse_damage(folder)
-        facts = facts_of(folder)
-        assert facts is not None
-        self.source = folder
-        try:
-            task = Task.from_dict(facts["task"])
-            length, regression = int(facts["max_length"]), HeadsSpec(regression=facts["regression"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{folder / 'config.json'}: broken: {type(error).__name__}: {error}") from None
-        self.tasks, self.max_lengths = (task,), {task.name: length}
-        tokenizer = load_tokenizer(str(folder), str(folder))
-        self.encode, self.pooled = TextEncoder(tokenizer), facts.get("pooling") in POOLED
-        if self.pooled:
-            self.model: Network = sentences.Sentences(folder, task.outputs).to(device).eval()
-            return
-        try:
-            network = AutoModelForSequenceClassification.from_pretrained(
-                folder, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
-            )
-        except (OSError, ValueError, RuntimeError) as error:
-            raise UserError(f"{folder} cannot be loaded: {str(error).strip().splitlines()[0]}") from None
-        self.model = Classifier(network, tokenizer).to(device).eval()
-        self.model.spec = regression
-
-    def logits(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task], batch: int = 64
-    ) -> dict[str, Predictions]:
-        """Return the logits of its task for texts, or for pairs of them."""
-        rows = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
-        return predict_all(self.model, self.encode(rows, self.max_lengths[self.tasks[0].name]), tasks, batch)
-
-
-class Pipeline:
-    """An exported classifier, asked as whoever has no understill asks it."""
-
-    def __init__(self, folder: Path) -> None:
-        from transformers import pipeline  # which imports far more than loading a model does
-
-        self.answer: Any = pipeline("text-classification", str(folder), device="cpu", top_k=None)
-
-    def ask(self, texts: Sequence[Text]) -> Any:
-        """Have texts, or pairs, answered, several at once."""
-        given = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
-        return self.answer(given, batch_size=PIPELINE_BATCH, truncation=True)
-
-    def tokenise(self, texts: Sequence[Text]) -> None:
-        """Tokenise texts, or pairs, as it does by itself."""
-        self.answer.tokenizer(list(texts), truncation=True)

@@ -1,38 +1,35 @@
-"""int8: an exported graph with weights of one byte each, and what that costs on dev sets."""
+"""int8: a graph whose products have weights of one byte, with a scale for each row of activations: batch-invariant."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from understill.disk import seal, write_json
-from understill.errors import UserError
-from understill.export.rowwise_int8 import round_products
-from understill.runtime.onnx import GRAPH, MANIFEST
-from understill.tasks.metric import is_error
+import numpy as np
+from numpy.typing import NDArray
 
-#: Points by which arithmetic may let a loss seem to pass the limit; one row of a million is a hundred times that.
-SLACK = 1e-6
+from understill.atomic import seal, write_json
+from understill.inference.onnx import GRAPH, MANIFEST
 
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
 
-@dataclass(frozen=True)
-class Rounded:
-    """A metric of a dev set before and after rounding, as fractions of 1."""
-
-    place: str
-    metric: str
-    before: float
-    after: float
-
-    @property
-    def loss(self) -> float:
-        """The points out of 100 that are lost; of an error, which has no such scale, what it grew by."""
-        return self.after - self.before if is_error(self.metric) else 100 * (self.before - self.after)
+#: Activations are bytes about a middle: what processors multiply fastest is bytes without a sign by bytes with one.
+MIDDLE, REACH = 128, 127
+#: Where onnxruntime keeps operators of its own.
+OWN = "com.microsoft"
+_UNIT, _TINY, _ONE, _MIDDLE, _ALL = (f"rows/{name}" for name in ("unit", "tiny", "one", "middle", "all"))
+_CONSTANTS: dict[str, NDArray[Any]] = {
+    _UNIT: np.array(1 / REACH, np.float32),
+    _TINY: np.array(np.finfo(np.float32).tiny * REACH, np.float32),  # so that a row of zeros has a scale
+    _ONE: np.array(1, np.float32),
+    _MIDDLE: np.array(MIDDLE, np.uint8),
+    _ALL: np.array([-1], np.int64),
+}
 
 
 def round_weights(folder: Path) -> None:
@@ -66,12 +63,93 @@ def _quiet() -> Iterator[None]:
         root.setLevel(level)
 
 
-def refuse_loss(found: Sequence[Rounded], limit: float) -> None:
-    """Refuse rounded weights that lose more than so many points by any metric of any dev set, or that have no score."""
-    bad = [each for each in found if not each.loss <= limit + SLACK]
-    if bad:
-        said = "; ".join(f"{each.place} {each.metric} {each.before:.4f} → {each.after:.4f}" for each in bad)
-        if not all(math.isfinite(each.loss) for each in bad):
-            raise UserError(f"int8 has scores that are no numbers: {said} → write --to onnx")
-        fix = f"allow it with --limit {max(each.loss for each in bad) + 0.1:.1f}, or write --to onnx"
-        raise UserError(f"int8 loses more than {limit:g} points: {said} → {fix}")
+def round_products(model: ModelProto) -> None:
+    """Exchange each product with a matrix of weights for one in int8."""
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    writer = _NodeWriter(graph)
+    nodes = [made for node in graph.node for made in writer.exchange(node)]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    used = {name for node in nodes for name in node.input}
+    kept = [each for each in graph.initializer if each.name in used]
+    new = [numpy_helper.from_array(value, name) for name, value in writer.stored.items()]
+    del graph.initializer[:]
+    graph.initializer.extend(kept + new)
+    if all(each.domain != OWN for each in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(OWN, 1))
+
+
+def round_columns(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return a matrix as whole numbers from −127 to 127, and the scale of each column."""
+    scales = np.maximum(np.abs(matrix).max(axis=0) / REACH, np.finfo(np.float32).tiny).astype(np.float32)
+    return np.rint(matrix / scales).astype(np.int8), scales
+
+
+class _NodeWriter:
+    """Writes the nodes that stand for products, and keeps the tensors that they need."""
+
+    def __init__(self, graph: GraphProto) -> None:
+        from onnx import numpy_helper
+
+        arrays = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+        self.matrices = {name: value for name, value in arrays.items() if value.ndim == 2 and value.dtype == np.float32}
+        self.stored = dict(_CONSTANTS)
+        self.rounded: set[str] = set()  # activations that an earlier product has rounded
+
+    def exchange(self, node: NodeProto) -> list[NodeProto]:
+        """Return what is to stand in a node's place."""
+        from onnx import helper
+
+        if node.op_type not in ("MatMul", "Gemm") or node.input[1] not in self.matrices:
+            return [node]
+        options = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        turned = bool(options.pop("transB", 0))
+        if any(value != {"transA": 0}.get(name, 1) for name, value in options.items()):
+            return [node]
+        rows, columns = node.input[0], self._columns(node.input[1], turned)
+        product, biased = f"{node.output[0]}/rows/product", len(node.input) > 2
+        whole = f"{node.output[0]}/rows/whole" if biased else node.output[0]
+        made = self._rounding(rows)
+        # onnxruntime would take a scale that it finds elsewhere for one number; so none is given here.
+        asked = [f"{rows}/rows", columns, _ONE, f"{columns}/scales", _MIDDLE]
+        made.append(helper.make_node("MatMulIntegerToFloat", asked, [product], domain=OWN))
+        made.append(helper.make_node("Mul", [product, f"{rows}/rows/scales"], [whole]))
+        if biased:
+            made.append(helper.make_node("Add", [whole, node.input[2]], [node.output[0]]))
+        return made
+
+    def _columns(self, name: str, turned: bool) -> str:
+        """Keep a matrix in int8 with the scales of its columns, and return its name."""
+        own = f"{name}/columns{'/turned' if turned else ''}"
+        if own not in self.stored:
+            matrix = self.matrices[name]
+            self.stored[own], self.stored[f"{own}/scales"] = round_columns(matrix.T if turned else matrix)
+        return own
+
+    def _rounding(self, name: str) -> list[NodeProto]:
+        """Return what rounds activations, each row by its own widest number; products of the same share it."""
+        from onnx import helper
+
+        if name in self.rounded:
+            return []
+        self.rounded.add(name)
+
+        def own(part: str) -> str:
+            return f"{name}/rows/{part}"
+
+        return [
+            helper.make_node("Abs", [name], [own("sizes")]),
+            helper.make_node("ReduceMax", [own("sizes"), _ALL], [own("widest")], keepdims=1),
+            helper.make_node("Max", [own("widest"), _TINY], [own("reach")]),
+            helper.make_node("Mul", [own("reach"), _UNIT], [own("scales")]),
+            # One pass rounds all rows, if they come as a matrix, with their scales and middles as vectors.
+            helper.make_node("Flatten", [name], [own("matrix")], axis=-1),
+            helper.make_node("Reshape", [own("scales"), _ALL], [own("line")]),
+            helper.make_node("Shape", [own("line")], [own("count")]),
+            helper.make_node("Expand", [_MIDDLE, own("count")], [own("middles")]),
+            helper.make_node("QuantizeLinear", [own("matrix"), own("line"), own("middles")], [own("bytes")], axis=0),
+            helper.make_node("Shape", [name], [own("shape")]),
+            helper.make_node("Reshape", [own("bytes"), own("shape")], [f"{name}/rows"]),
+        ]

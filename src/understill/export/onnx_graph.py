@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from understill.atomic import seal, write_json
 from understill.data.batch import EVERY, Batch
 from understill.data.tokens import TextEncoder
-from understill.disk import seal, write_json
+from understill.inference.onnx import FORMAT, GRAPH, INPUTS, MANIFEST, TOKENIZER, output_name
 from understill.models.folder import ModelFolder
 from understill.models.heads import to_scores
 from understill.models.multitask import MultiTaskModel
-from understill.runtime.onnx import FORMAT, GRAPH, INPUTS, MANIFEST, TOKENIZER, output_name
 from understill.tasks import Task
 
 #: Of ONNX's operators; the first that has layer normalisation as one of them is 17.
@@ -30,7 +30,7 @@ class Graph(nn.Module):
         self.model, self.tasks = model, tasks
 
     def forward(self, ids: Tensor, lengths: Tensor, second: Tensor) -> tuple[Tensor, ...]:
-        """Return what each task says of the rows: raw logits of classes, or scores on the task's scale."""
+        """Return the outputs of each task for the rows: raw logits of classes, or scores on the task's scale."""
         task, gold = torch.full_like(lengths, EVERY), torch.zeros_like(lengths)
         logits = self.model(Batch(ids, lengths, second, task, gold, gold, task, task))
         return tuple(self._answer(logits[:, self.model.columns(each.name)], each) for each in self.tasks)

@@ -1,19 +1,23 @@
-"""Parity: whether an export says what the model says."""
+"""Parity: whether the answers of an export are those of its model, and what rounding its weights costs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from understill.errors import UserError
-from understill.runtime.answers import Predictions
+from understill.inference.predictor import Predictions
+from understill.tasks.metric import is_error
 
 #: What logits, or scores, may differ by.
 TOLERANCE = 1e-4
 #: Rows of each dev set that an export is checked with.
 ROWS = 1000
+#: Points by which arithmetic may let a loss seem to pass the limit; one row of a million is a hundred times that.
+SLACK = 1e-6
 
 
 @dataclass(frozen=True)
@@ -27,30 +31,59 @@ class Parity:
 
 
 def compare(place: str, model: Predictions, export: Predictions) -> Parity:
-    """Compare what a model and its export say of the same rows."""
+    """Compare the predictions of a model and its export for the same rows."""
     apart = np.abs(model.logits - export.logits)
     worst = float(apart.max(initial=0.0)) if np.isfinite(apart).all() else float("inf")
     changed = int((model.values != export.values).sum()) if model.task.kind.has_classes else 0
     return Parity(place, len(apart), worst, changed)
 
 
-def refuse_no_numbers(who: str, place: str, said: Predictions) -> None:
+def refuse_no_numbers(who: str, place: str, predictions: Predictions) -> None:
     """Refuse a model, or an export of one, some of whose answers are no numbers."""
-    bad = int((~np.isfinite(said.logits)).any(axis=1).sum())
+    bad = int((~np.isfinite(predictions.logits)).any(axis=1).sum())
     if bad:
         fix = "write --to onnx" if who == "int8" else "its weights are broken; train it again"
-        what = f"{who} answers {bad:,} of {len(said.logits):,} rows of {place} with what is no number"
+        what = f"{who} answers {bad:,} of {len(predictions.logits):,} rows of {place} with what is no number"
         raise UserError(f"{what} → {fix}")
 
 
-def refuse_difference(found: Sequence[Parity]) -> None:
-    """Refuse an export that says something else than its model."""
+def refuse_difference(parity: Sequence[Parity]) -> None:
+    """Refuse an export whose logits differ from those of its model."""
     # Labels may change only where two logits tie within the tolerance.
-    bad = [each for each in found if not each.worst <= TOLERANCE]
+    bad = [each for each in parity if not each.worst <= TOLERANCE]
     if bad:
-        said = "; ".join(
+        differences = "; ".join(
             f"{each.place}: logits differ by up to {each.worst:.1e}, {each.changed:,} of {each.rows:,} labels change"
             for each in bad
         )
         fix = "nothing was written; please report the encoder and the versions of torch and onnxruntime"
-        raise UserError(f"the export does not say what the model says ({said}) → {fix}")
+        raise UserError(f"the export does not say what the model says ({differences}) → {fix}")
+
+
+# int8 -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A metric of a dev set before and after rounding, as fractions of 1."""
+
+    place: str
+    metric: str
+    before: float
+    after: float
+
+    @property
+    def loss(self) -> float:
+        """The points out of 100 that are lost; of an error, which has no such scale, what it grew by."""
+        return self.after - self.before if is_error(self.metric) else 100 * (self.before - self.after)
+
+
+def refuse_loss(costs: Sequence[Rounded], limit: float) -> None:
+    """Refuse rounded weights that lose more than so many points by any metric of any dev set, or that have no score."""
+    bad = [each for each in costs if not each.loss <= limit + SLACK]
+    if bad:
+        losses = "; ".join(f"{each.place} {each.metric} {each.before:.4f} → {each.after:.4f}" for each in bad)
+        if not all(math.isfinite(each.loss) for each in bad):
+            raise UserError(f"int8 has scores that are no numbers: {losses} → write --to onnx")
+        fix = f"allow it with --limit {max(each.loss for each in bad) + 0.1:.1f}, or write --to onnx"
+        raise UserError(f"int8 loses more than {limit:g} points: {losses} → {fix}")

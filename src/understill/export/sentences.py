@@ -1,83 +1,65 @@
-"""Sentences: one task of a model with mean pooling as a folder that sentence-transformers loads."""
+"""sentence-transformers: one task of a model with mean pooling as a folder of modules that the library loads."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import PreTrainedModel
 
-from understill.data.batch import Batch
-from understill.disk import write_json
-from understill.errors import UserError
-from understill.models.encoder import Encoder, build_encoder, load_config
+from understill.atomic import write_json
+from understill.inference.classifier import ACTIVATIONS
 from understill.models.folder import WEIGHTS, ModelFolder
 from understill.models.heads import Head
 from understill.models.pooling import MODULES
-from understill.recipe.schema import HeadsSpec
 from understill.tasks import Task
 
-#: What activations are called in the config of a dense layer.
-_NAMED: dict[str, type[nn.Module]] = {
-    f"{each.__module__}.{each.__name__}": each for each in (nn.Identity, nn.Tanh, nn.GELU, nn.ReLU, nn.Sigmoid)
-}
+#: The names of activations in the config of a dense layer, by those that architectures have for them.
+_NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
 _ACTIVATIONS = {"tanh": nn.Tanh, "gelu": nn.GELU, "relu": nn.ReLU}
-#: Names that all versions of sentence-transformers know.
+#: Where all versions of sentence-transformers look for their modules.
 _PLACE = "sentence_transformers.models"
 
 
-class Dense(nn.Module):
-    """A linear layer and what comes after it."""
+class _Dense(NamedTuple):
+    """A linear layer and its activation."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, activation: type[nn.Module] = nn.Identity) -> None:
-        super().__init__()
-        self.linear = nn.Linear(weight.shape[1], weight.shape[0])
-        self.linear.load_state_dict({"weight": weight, "bias": bias})
-        self.activation = activation()
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Return the outputs, [n, outputs]."""
-        return self.activation(self.linear(values))  # type: ignore[no-any-return]
+    weight: Tensor  # [outputs, inputs]
+    bias: Tensor
+    activation: type[nn.Module] = nn.Identity
 
 
-def _layers(folder: ModelFolder, task: Task) -> list[Dense]:
+def _layers(folder: ModelFolder, task: Task) -> list[_Dense]:
     """Return a task's head as dense layers, whose last gives logits or scores on the task's own scale."""
     model = folder.model
     head, link = model.heads.tasks[model.number(task.name)], model.spec.regression
     assert isinstance(head, Head)
     layers = []
     if head.dense is not None:
-        layers.append(Dense(head.dense.weight, head.dense.bias, _ACTIVATIONS[model.encoder.shape.activation]))
+        layers.append(_Dense(head.dense.weight, head.dense.bias, _ACTIVATIONS[model.encoder.shape.activation]))
     scores = task.kind.scaled
     # Vectors of the length 1 are what the library knows; ours are longer.
     length = math.sqrt(model.encoder.width) if model.encoder.pooling == "normalised" else 1.0
     layers.append(
-        Dense(head.out.weight * length, head.out.bias, nn.Sigmoid if scores and link == "sigmoid" else nn.Identity)
+        _Dense(head.out.weight * length, head.out.bias, nn.Sigmoid if scores and link == "sigmoid" else nn.Identity)
     )
     if scores and link != "raw" and task.range is not None:
         low, high = task.range
-        layers.append(Dense(torch.tensor([[high - low]]), torch.tensor([low])))
+        layers.append(_Dense(torch.tensor([[high - low]]), torch.tensor([low])))
     return layers
 
 
 def write_modules(folder: ModelFolder, task: Task, target: Path) -> None:
-    """Write the encoder's weights, and the modules that make logits of what it says of tokens."""
+    """Write the encoder's weights, and the modules that turn its hidden states into logits."""
     encoder, length = folder.model.encoder, folder.max_lengths[task.name]
     assert isinstance(encoder.network, PreTrainedModel)
-    save_file(
-        {key: value.detach().cpu().contiguous() for key, value in encoder.network.state_dict().items()},
-        target / WEIGHTS,
-        metadata={"format": "pt"},
-    )
+    _save(encoder.network.state_dict(), target)
     settings: dict[str, Any] = {"max_seq_length": length, "do_lower_case": False}
     if "add_pooling_layer" in inspect.signature(type(encoder.network)).parameters:
         settings["model_args"] = {"add_pooling_layer": False}  # it has no weights here
@@ -107,18 +89,23 @@ def write_modules(folder: ModelFolder, task: Task, target: Path) -> None:
     write_json(target / "config_sentence_transformers.json", facts)
 
 
-def _write_dense(place: Path, layer: Dense, scores: bool) -> None:
-    """Write a dense layer; the last one of a cross-encoder says that what it gives are scores."""
-    kind = type(layer.activation)
+def _write_dense(place: Path, layer: _Dense, scores: bool) -> None:
+    """Write a dense layer; the last one of a cross-encoder says that its outputs are scores."""
+    outputs, inputs = layer.weight.shape
     config = {
-        "in_features": layer.linear.in_features,
-        "out_features": layer.linear.out_features,
+        "in_features": inputs,
+        "out_features": outputs,
         "bias": True,
-        "activation_function": f"{kind.__module__}.{kind.__name__}",
+        "activation_function": _NAMES[layer.activation],
     }
     _write_module(place, {**config, **({"module_output_name": "scores"} if scores else {})})
-    weights = {f"linear.{key}": value.detach().cpu().contiguous() for key, value in layer.linear.state_dict().items()}
-    save_file(weights, place / WEIGHTS, metadata={"format": "pt"})
+    weights = {"linear.weight": layer.weight, "linear.bias": layer.bias}
+    _save(weights, place)
+
+
+def _save(weights: Mapping[str, Tensor], place: Path) -> None:
+    tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
+    save_file(tensors, place / WEIGHTS, metadata={"format": "pt"})
 
 
 def _write_module(place: Path, config: dict[str, Any]) -> None:
@@ -126,53 +113,8 @@ def _write_module(place: Path, config: dict[str, Any]) -> None:
     write_json(place / "config.json", config)
 
 
-class Sentences(nn.Module):
-    """Such a folder as a network that reads batches; all of it is read from the files."""
-
-    light = False
-
-    def __init__(self, folder: Path, outputs: int) -> None:
-        super().__init__()
-        self.spec, self.outputs = HeadsSpec(regression="raw"), outputs  # scores are on the task's own scale
-        encoder = build_encoder(load_config(str(folder), str(folder)), "mean")
-        assert isinstance(encoder, Encoder)
-        try:
-            encoder.network.load_state_dict(load_file(folder / WEIGHTS))
-            listed = json.loads((folder / MODULES).read_text(encoding="utf-8"))
-            layers = [_read_dense(folder / each["path"]) for each in listed if each["type"].endswith(".Dense")]
-            self.normalised = any(each["type"].endswith(".Normalize") for each in listed)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UserError(f"{folder} cannot be loaded: {what}") from None
-        self.encoder, self.layers = encoder, nn.Sequential(*layers)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Return the logits, or the score, of every row, [n, outputs]."""
-        means = self.encoder(batch)
-        vectors = functional.normalize(means, dim=1) if self.normalised else means
-        return self.layers(vectors)  # type: ignore[no-any-return]
-
-    def packs_on(self, device: torch.device) -> bool:
-        """Tell whether it reads packed rows: it does not, so that it can be compared to what the library does."""
-        return False
-
-    def columns(self, task: str) -> slice:
-        """Return where the outputs stand; there is one task, whatever its name."""
-        return slice(0, self.outputs)
-
-    def number(self, task: str) -> int:
-        """Return the place of its task, whatever its name."""
-        return 0
-
-
-def _read_dense(place: Path) -> Dense:
-    config = json.loads((place / "config.json").read_text(encoding="utf-8"))
-    weights = load_file(place / WEIGHTS)
-    return Dense(weights["linear.weight"], weights["linear.bias"], _NAMED[config["activation_function"]])
-
-
 def lines_of(task: Task) -> Sequence[str]:
-    """Return the program that asks such a folder without understill."""
+    """Return the code that runs such a folder without understill."""
     kind, ask = ("CrossEncoder", 'predict([("…", "…")])') if task.pair else ("SentenceTransformer", 'encode(["…"])')
     lines = [f"from sentence_transformers import {kind}", "", f'model = {kind}("path/to/this/folder")']
     if task.kind.scaled:

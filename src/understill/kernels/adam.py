@@ -136,7 +136,7 @@ def _update(
 
 
 class Adam:
-    """The update of a fixed list of parameters; where their gradients lie is said by a table."""
+    """The update of a fixed list of parameters; a table holds the addresses of their gradients."""
 
     def __init__(
         self,

@@ -1,8 +1,9 @@
-"""The composed objective: term by term and task by task, for any terms there are; the fused form is faster."""
+"""The composed objective: any loss terms, task by task; the fused form is faster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -75,7 +76,7 @@ def _of_some(term: Term, outputs: dict[str, Tensor], rows: TaskRows, mask: Tenso
 
 
 def _with_gold(term: Term, rows: TaskRows, taught: Tensor) -> TaskRows:
-    """Let what teachers say stand in where there is no gold."""
+    """Return the rows with the teachers' answers where there is no gold."""
     taught = taught & taught_rows(rows, ("logits",))  # a loss of other columns may know more rows
     missing = taught & rows.gold.view(len(rows), -1).isnan().any(dim=1)
     if not missing.any():
@@ -85,7 +86,7 @@ def _with_gold(term: Term, rows: TaskRows, taught: Tensor) -> TaskRows:
         return rows
     gold = rows.gold.clone()
     gold[missing] = stand_in[missing[taught]].to(gold.dtype)
-    return rows.with_gold(gold)
+    return replace(rows, gold=gold)
 
 
 def _add(terms: TaskTerms, values: dict[str, Tensor], flags: dict[str, Tensor], progress: float) -> Tensor:

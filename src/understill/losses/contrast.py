@@ -1,4 +1,4 @@
-"""The contrastive objective: texts of a class drawn together, those of different classes apart."""
+"""The contrastive objective: texts of a class are drawn together, those of different classes apart."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class Vectors(nn.Module):
 
 
 class Contrast(Objective):
-    """The squared error of cosines: 1 is wanted of two rows of a class, 0 of two of different classes.
+    """The squared error of cosines, whose target is 1 for two rows of a class and 0 for rows of different classes.
 
-    All pairs of rows of a batch that belong to the same task are compared; those that are alike and those that are not
-    weigh the same, however many they are.
+    All pairs of a batch's rows of the same task are compared; positive and negative pairs have the same total weight.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
@@ -55,10 +54,6 @@ class Contrast(Objective):
 
     def check(self, vectors: Tensor, batch: Batch | Packed) -> None:
         """Every row of every task can be compared."""
-
-    def mix(self, progress: float) -> float | None:
-        """Nothing is annealed."""
-        return None
 
 
 def _pairs(values: Tensor) -> Tensor:

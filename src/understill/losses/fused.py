@@ -1,4 +1,4 @@
-"""The fused objective: the losses that understill brings, for all rows of a batch at once, whatever their tasks."""
+"""The fused objective: the built-in losses for all rows of a batch at once, whatever their tasks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from torch.nn import functional
 
 from understill.data.batch import Batch
 from understill.data.packed import Packed
-from understill.losses.mixing import TaskTerms, ends, takes_tensors
+from understill.losses.composed import ComposedObjective
+from understill.losses.mixing import TaskTerms, ends, takes_tensors, terms_of
 from understill.losses.objective import Loss, Objective
-from understill.losses.queries import BatchQueries
+from understill.losses.term import BatchQueries
 from understill.models.heads import link
 from understill.plugins import ANNEALING
 from understill.recipe.schema import Distil
 from understill.tasks import Task
 
 _SHAPES = ("linear", "cosine", "quadratic")
-#: Hard and soft terms that can be told apart by tables alone.
+#: Pairs of hard and soft terms that the tables below can express.
 FUSED = {
     ("cross_entropy", "soft_cross_entropy"),
     ("cross_entropy", "logits"),
@@ -37,12 +38,12 @@ def can_fuse(terms: TaskTerms) -> bool:
     return paired and (terms.names[0] == "cross_entropy" or terms.task.outputs == 1)
 
 
-class _Heard(NamedTuple):
-    """What teachers say of a batch's rows."""
+class _Targets(NamedTuple):
+    """The teachers' targets for a batch's rows."""
 
-    taught: Tensor  # [n], rows of which a teacher says something
+    taught: Tensor  # [n], rows that have targets
     own: Tensor  # [n, W], outputs that the row's task has
-    values: Tensor  # [n, W], 0 where nothing is said
+    values: Tensor  # [n, W], 0 where there is no target
 
 
 class _Rows(NamedTuple):
@@ -56,7 +57,7 @@ class _Rows(NamedTuple):
 
 
 class FusedObjective(Objective):
-    """What the terms give, without a loop over tasks and without asking what a tensor holds, as CUDA graphs need it."""
+    """What the terms give, without a loop over tasks or a wait for the device, as CUDA graphs need it."""
 
     # Everything below is a lookup by task number, so that one batch of fixed shape needs no Python per task.
     owner: Tensor  # [columns] the task of each output
@@ -107,22 +108,22 @@ class FusedObjective(Objective):
         """Return the weighted sum of the rows' losses over the denominator, as every objective does."""
         logits = logits.float()
         queries = self._queries(batch)
-        heard = self._hear(batch, queries)
-        gold = batch.gold if heard is None else self._gold(batch, heard, queries)
+        teacher = self._teacher(batch, queries)
+        gold = batch.gold if teacher is None else self._gold(batch, teacher, queries)
         known = ~gold.isnan()
         first = logits.gather(1, self.first[batch.task].unsqueeze(1)).squeeze(1)
         score = link(first, self.regression)
         # `check` sees the first batch only; later on, a row with nothing to learn from adds nothing.
         hard = torch.where(known, self._hard(logits, score, batch.task, gold.nan_to_num()), 0.0)
-        if heard is None:
+        if teacher is None:
             soft, taught = torch.zeros_like(hard), torch.zeros_like(known)
         else:
-            soft, taught = self._soft(logits, score, batch.task, heard), heard.taught  # 0 where nothing is said
+            soft, taught = self._soft(logits, score, batch.task, teacher), teacher.taught  # 0 where there is no target
         rows = _Rows(hard, soft, torch.ones_like(known), known, taught)
         if queries is not None:
-            rows = self._by_query(rows, first, gold, batch.task, heard, queries)
+            rows = self._by_query(rows, first, gold, batch.task, teacher, queries)
         total = rows.hard
-        if heard is not None:
+        if teacher is not None:
             weights = self.weights(progress)[:, batch.task]
             total = rows.hard * torch.where(taught, weights[0], 1.0) + rows.soft * weights[1]
         total = total * batch.weight
@@ -147,26 +148,26 @@ class FusedObjective(Objective):
         assert isinstance(batch, Batch), "rankings are not trained on packed rows"
         return BatchQueries(batch.group)
 
-    def _hear(self, batch: Batch | Packed, queries: BatchQueries | None) -> _Heard | None:
+    def _teacher(self, batch: Batch | Packed, queries: BatchQueries | None) -> _Targets | None:
         """Read the teachers' column; None where there is nothing to read."""
-        teacher = batch.columns.get("logits")
-        if self.distil is None or teacher is None:
+        column = batch.columns.get("logits")
+        if self.distil is None or column is None:
             return None
-        own = torch.arange(teacher.shape[1], device=teacher.device) < self.width[batch.task].unsqueeze(1)
-        taught = ~teacher[:, 0].isnan()
+        own = torch.arange(column.shape[1], device=column.device) < self.width[batch.task].unsqueeze(1)
+        taught = ~column[:, 0].isnan()
         if queries is not None:
             taught = ~queries.any(~taught)
         # NaN goes before any arithmetic: times zero it would still be NaN, in the gradient as well.
-        return _Heard(taught, own, torch.where(own & taught.unsqueeze(1), teacher, 0.0))
+        return _Targets(taught, own, torch.where(own & taught.unsqueeze(1), column, 0.0))
 
-    def _gold(self, batch: Batch | Packed, heard: _Heard, queries: BatchQueries | None) -> Tensor:
-        """Return gold labels, and what the teacher says where there is none."""
-        best = heard.values.masked_fill(~heard.own, -torch.inf).argmax(dim=1)
-        score = heard.values[:, 0]
-        said = torch.where(self.scored[batch.task], score, best)
+    def _gold(self, batch: Batch | Packed, teacher: _Targets, queries: BatchQueries | None) -> Tensor:
+        """Return gold labels, and the teacher's answer where there is none."""
+        best = teacher.values.masked_fill(~teacher.own, -torch.inf).argmax(dim=1)
+        score = teacher.values[:, 0]
+        stand_in = torch.where(self.scored[batch.task], score, best)
         if queries is not None:
-            said = torch.where(self.ranked[batch.task], (score == queries.best(score)).float(), said)
-        return torch.where(batch.gold.isnan() & heard.taught, said, batch.gold)
+            stand_in = torch.where(self.ranked[batch.task], (score == queries.best(score)).float(), stand_in)
+        return torch.where(batch.gold.isnan() & teacher.taught, stand_in, batch.gold)
 
     def _hard(self, logits: Tensor, score: Tensor, task: Tensor, gold: Tensor) -> Tensor:
         """Return each row's unweighted loss against its label, [n]."""
@@ -178,26 +179,32 @@ class FusedObjective(Objective):
         # Each branch is finite for every row, so the branch not taken adds no NaN to the gradient.
         return torch.where(scored, self._distance(score, gold, task), surprise)
 
-    def _soft(self, logits: Tensor, score: Tensor, task: Tensor, heard: _Heard) -> Tensor:
+    def _soft(self, logits: Tensor, score: Tensor, task: Tensor, teacher: _Targets) -> Tensor:
         """Return each row's unweighted loss against its teacher, [n]: summed over classes, never their mean."""
         scored, matched = self.scored[task], self.matched[task].unsqueeze(1)
-        cells = torch.arange(heard.own.shape[1], device=task.device)
+        cells = torch.arange(teacher.own.shape[1], device=task.device)
         columns = (self.first[task].unsqueeze(1) + cells).clamp(max=len(self.owner) - 1)
         student = logits.gather(1, columns)  # [n, W]
-        said = heard.own & (heard.taught & ~scored).unsqueeze(1)
+        targets = teacher.own & (teacher.taught & ~scored).unsqueeze(1)  # [n, W], of classes
 
         heat = self.heat[task]
-        log_p = (student / heat.unsqueeze(1)).masked_fill(~heard.own, -torch.inf).log_softmax(dim=1)
-        log_q = heard.values.masked_fill(~said | matched, -torch.inf)
+        log_p = (student / heat.unsqueeze(1)).masked_fill(~teacher.own, -torch.inf).log_softmax(dim=1)
+        log_q = teacher.values.masked_fill(~targets | matched, -torch.inf)
         q = log_q.exp()
         # The teacher's entropy changes no gradient; with it the least loss is 0. Where q is 0, 0·log 0 is 0.
         divergence = heat**2 * (q * (log_q - log_p)).masked_fill(q == 0, 0.0).sum(dim=1)
-        squares = (student - heard.values).masked_fill(~(said & matched), 0.0).square().sum(dim=1)
-        distance = self._distance(score, torch.where(scored, heard.values[:, 0], 0.0), task)
-        return torch.where(scored & heard.taught, distance, divergence + squares)
+        squares = (student - teacher.values).masked_fill(~(targets & matched), 0.0).square().sum(dim=1)
+        distance = self._distance(score, torch.where(scored, teacher.values[:, 0], 0.0), task)
+        return torch.where(scored & teacher.taught, distance, divergence + squares)
 
     def _by_query(
-        self, rows: _Rows, scores: Tensor, gold: Tensor, task: Tensor, heard: _Heard | None, queries: BatchQueries
+        self,
+        rows: _Rows,
+        scores: Tensor,
+        gold: Tensor,
+        task: Tensor,
+        teacher: _Targets | None,
+        queries: BatchQueries,
     ) -> _Rows:
         """Give the first candidate of each query its losses, and the others none; rows of other kinds stay."""
         ranked, first, right = self.ranked[task], queries.first, gold == 1
@@ -206,14 +213,23 @@ class FusedObjective(Objective):
         hard = torch.where(known & first, queries.surprise(scores, right), 0.0)
         hard = torch.where(ranked, hard, rows.hard)
         soft = rows.soft
-        if heard is not None:
-            heat, said = self.heat[task], heard.values[:, 0]
-            squares = queries.sum((scores - said).square())
-            divergence = heat**2 * queries.divergence(scores / heat, said)
+        if teacher is not None:
+            heat, targets = self.heat[task], teacher.values[:, 0]
+            squares = queries.sum((scores - targets).square())
+            divergence = heat**2 * queries.divergence(scores / heat, targets)
             choice = torch.where(self.matched[task], squares, divergence)
-            soft = torch.where(ranked, torch.where(heard.taught & first, choice, 0.0), soft)
+            soft = torch.where(ranked, torch.where(teacher.taught & first, choice, 0.0), soft)
         return _Rows(hard, soft, first, known & first, rows.taught & first)
 
     def _distance(self, score: Tensor, wanted: Tensor, task: Tensor) -> Tensor:
         """Return squared errors of scores, where the wanted ones are on their tasks' scales."""
         return functional.mse_loss(score, (wanted - self.low[task]) / self.span[task], reduction="none")
+
+
+def make_objective(tasks: Sequence[Task], regression: str, distil: Distil | None = None) -> Objective:
+    """Return the loss of a model: fused where all its terms allow it, else composed term by term.
+
+    `regression` says what heads of scores give.
+    """
+    fused = all(can_fuse(terms_of(task, distil)) for task in tasks)
+    return (FusedObjective if fused else ComposedObjective)(tasks, regression, distil)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from understill.losses.cross_entropy import no_class
-from understill.losses.queries import BatchQueries
-from understill.losses.term import Needs, Outputs, TaskRows, Term
+from understill.losses.term import BatchQueries, Needs, Outputs, TaskRows, Term
 from understill.plugins import LOSSES
 
 

@@ -1,4 +1,4 @@
-"""Mixing: which terms a task has, and the weights by which hard and soft parts are added over the run."""
+"""Mixing: the loss terms of a task, and the weights of their hard and soft parts over the run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from torch import Tensor
 from understill.data.batch import Batch
 from understill.data.packed import Packed
 from understill.errors import UserError, listed
-from understill.losses import cross_entropy, listwise, logits, soft_cross_entropy, squared_error
-from understill.losses.queries import BatchQueries
-from understill.losses.term import TaskRows, Term
+from understill.losses import cross_entropy, listwise, squared_error
+from understill.losses.term import BatchQueries, TaskRows, Term
 from understill.plugins import ANNEALING, LOSSES
 from understill.recipe.schema import Distil
 from understill.recipe.schema.distil import SOFT
 from understill.tasks import Task
 
 #: The modules whose terms are registered as they are imported.
-OWN = (cross_entropy, soft_cross_entropy, logits, squared_error, listwise)
+OWN = (cross_entropy, squared_error, listwise)
 
 #: What the model gives, of which a term may need some.
 OUTPUTS = ("logits",)
@@ -49,7 +48,7 @@ def soft_term(task: Task, loss: str) -> Term:
     if unknown := [name for name in term.needs.outputs if name not in OUTPUTS]:
         raise UserError(
             f"student.distil: the loss {loss} needs {listed(unknown, 'and')} of the model, which gives "
-            f"{listed(OUTPUTS, 'and')} → mend the plug-in"
+            f"{listed(OUTPUTS, 'and')} → correct the plug-in"
         )
     return term
 
@@ -84,10 +83,10 @@ def plugin_facts(settings: Distil) -> list[dict[str, Any]]:
 
 
 def takes_tensors(shape: str) -> bool:
-    """Tell whether an annealing shape can be part of a recorded step: it never asks what a tensor holds."""
+    """Tell whether an annealing shape can be part of a CUDA graph: it takes a tensor and never reads its value."""
     try:
         return isinstance(ANNEALING[shape](torch.zeros((), device="meta")), Tensor)
-    except Exception:  # whatever it is that it does with a tensor
+    except Exception:  # a plug-in may fail in any way
         return False
 
 

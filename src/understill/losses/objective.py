@@ -1,4 +1,4 @@
-"""The objective: what training descends, and the checks of a first batch that all its forms share."""
+"""The objective: the loss that training minimises, and the checks of a first batch that all its forms share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from understill.losses.mixing import TaskTerms, task_rows, taught_rows, terms_of
 from understill.recipe.schema import Distil
 from understill.tasks import Task
 
-#: What every objective tells of a step: the loss as it is descended, its hard and its soft part, unweighted.
+#: What every objective reports of a step: the weighted loss, and its hard and its soft part, unweighted.
 PARTS = ("total", "hard", "soft")
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What to descend, and where it came from."""
+    """The loss of a batch, and its parts by task."""
 
     total: Tensor  # scalar, with gradient
     parts: Tensor  # [parts, tasks], summed over each task's rows, without gradient
@@ -32,8 +32,8 @@ class Objective(nn.Module):
     """The loss of a batch that may mix tasks: a hard part from gold and, with `distil`, soft ones from teachers.
 
     They are added as hard·λ and soft·(1 − λ), or as hard and soft where nothing is annealed. A row without a teacher
-    has its hard part alone, at weight 1. For a row without gold the teacher's answer stands in. In a ranking all this
-    holds of whole queries.
+    has its hard part alone, at weight 1. A row without gold takes the teacher's answer as its label. In a ranking all
+    this applies to whole queries.
     """
 
     parts: tuple[str, ...] = PARTS
@@ -79,9 +79,9 @@ class Objective(nn.Module):
             for name in term.needs.columns:
                 if name in rows.columns and (fault := _holes(rows.columns[name], terms.task.outputs, name)):
                     return fault
-            spoken = taught_rows(rows, term.needs.columns)
-            taught = spoken if part == "soft" else taught
-            if spoken.any() and (fault := term.check(rows.only(spoken))):
+            with_targets = taught_rows(rows, term.needs.columns)
+            taught = with_targets if part == "soft" else taught
+            if with_targets.any() and (fault := term.check(rows.only(with_targets))):
                 return fault
         given = ~rows.gold.view(len(rows), -1).isnan().any(dim=1)
         if (~given & ~taught).any():
@@ -92,7 +92,7 @@ class Objective(nn.Module):
 
 
 def _holes(column: Tensor, outputs: int, name: str) -> str:
-    """Say what a teacher cannot have said: some numbers of a row without the others, or no number at all."""
+    """Say what no teacher can give: some numbers of a row without the others, or an infinite one."""
     values = column.reshape(len(column), -1)
     wanted = outputs if name == "logits" else values.shape[1]
     count = (~values.isnan()).sum(dim=1)

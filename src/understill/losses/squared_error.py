@@ -1,4 +1,4 @@
-"""Squared error: of scores, against gold or against a teacher's."""
+"""Squared error: of scores, against gold or a teacher's, and of logits (Ba and Caruana, 2014)."""
 
 from __future__ import annotations
 
@@ -43,3 +43,14 @@ class SoftSquaredError(SquaredError):
     def __call__(self, outputs: Outputs, rows: TaskRows) -> Tensor:
         """Return each row's squared error."""
         return self.error(outputs["logits"], rows.columns["logits"], rows)
+
+
+@LOSSES.own("logits")
+class LogitMatching(Term):
+    """The squared error of logits, summed over the outputs; neither temperature nor link enters."""
+
+    needs = Needs(columns=("logits",))
+
+    def __call__(self, outputs: Outputs, rows: TaskRows) -> Tensor:
+        """Return each row's squared error."""
+        return (outputs["logits"] - rows.columns["logits"]).square().sum(dim=1)

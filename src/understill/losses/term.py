@@ -1,4 +1,4 @@
-"""What a loss term is: a small class that says what it needs and gives a value for each row of a task."""
+"""Loss terms: a small class says what it needs and gives a value for each row of a task or query of a ranking."""
 
 from __future__ import annotations
 
@@ -6,12 +6,53 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from understill.losses.queries import BatchQueries
 from understill.tasks import Task
 
 Outputs = Mapping[str, Tensor]
+
+
+class BatchQueries:
+    """The queries of a batch, whose candidates are adjacent rows; each result is repeated at every row of its query."""
+
+    def __init__(self, group: Tensor) -> None:
+        new = torch.ones_like(group, dtype=torch.bool)
+        new[1:] = group[1:] != group[:-1]
+        self.first = new  # [n], whether a row is the first of its query
+        self.number = new.long().cumsum(0) - 1  # [n], of each row's query
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum values, [n], over the candidates."""
+        return torch.zeros_like(values).index_add(0, self.number, values)[self.number]
+
+    def any(self, flags: Tensor) -> Tensor:
+        """Tell whether any candidate is flagged."""
+        return self.sum(flags.float()) > 0
+
+    def best(self, values: Tensor) -> Tensor:
+        """Return the highest value of any candidate, without gradient."""
+        lowest = torch.full_like(values, -torch.inf)
+        return lowest.scatter_reduce(0, self.number, values.detach(), "amax")[self.number]
+
+    def log_softmax(self, values: Tensor) -> Tensor:
+        """Return log-probabilities that sum to 1 over the candidates."""
+        shifted = values - self.best(values)
+        return shifted - self.sum(shifted.exp()).log()
+
+    def surprise(self, scores: Tensor, right: Tensor) -> Tensor:
+        """Return −log of the probability that the choice falls on a right candidate; of a query without any, 0."""
+        log_p = self.log_softmax(scores).masked_fill(~right, -torch.inf)
+        best = self.best(log_p)
+        best = torch.where(best.isinf(), 0.0, best)
+        total = self.sum((log_p - best).exp())
+        return -torch.where(total == 0, 1.0, total).log() - best
+
+    def divergence(self, scores: Tensor, log_q: Tensor) -> Tensor:
+        """Return KL(Q ‖ softmax of the scores), where Q is brought to sum to 1 over the candidates that are there."""
+        log_q = self.log_softmax(log_q)
+        return self.sum(log_q.exp() * (log_q - self.log_softmax(scores)))
 
 
 @dataclass(frozen=True)
@@ -45,10 +86,6 @@ class TaskRows:
         columns = {name: values[mask] for name, values in self.columns.items()}
         return replace(self, gold=self.gold[mask], columns=columns, queries=queries)
 
-    def with_gold(self, gold: Tensor) -> TaskRows:
-        """Return the rows with other gold."""
-        return replace(self, gold=gold)
-
     def every(self, mask: Tensor) -> Tensor:
         """Tell which rows have a mark, [n]; of a grouped kind, whose whole query has it."""
         return mask if self.queries is None else ~self.queries.any(~mask)
@@ -57,7 +94,7 @@ class TaskRows:
 class Term:
     """A loss term: `needs` says what it reads, calling it gives one unweighted value for each row, [n].
 
-    A term for gold is given rows that have some, a term for teachers rows of which they say something.
+    A hard term is given rows with gold, a soft one rows with its teachers' columns.
     """
 
     needs: ClassVar[Needs] = Needs()
@@ -68,11 +105,11 @@ class Term:
         raise NotImplementedError
 
     def known(self, rows: TaskRows) -> Tensor:
-        """Tell from which rows' gold there is something to learn, [n]; asked of a term for gold only."""
+        """Tell which rows' gold gives a loss, [n]; asked of a hard term only."""
         return rows.every(~rows.gold.view(len(rows), -1).isnan().any(dim=1))
 
     def gold_of(self, rows: TaskRows) -> Tensor | None:
-        """Return what stands in for gold where only teachers speak; None where nothing can."""
+        """Return labels from the teachers' columns, for rows without gold; None where there are none to be had."""
         return None
 
     def check(self, rows: TaskRows) -> str:

@@ -64,10 +64,10 @@ def attend(
     if starts is None and dropout and not query.is_cuda:
         return _dropping(query, key, value, attention_mask, dropout, scaling), None
     if starts is None:
-        found: tuple[Tensor, None] = sdpa_attention_forward(
+        attended: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
         )
-        return found
+        return attended
     q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
     scale = q.shape[2] ** -0.5 if scaling is None else scaling
     if not q.is_cuda:
@@ -156,6 +156,6 @@ def _padded(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, dropo
     places = (starts[:-1].unsqueeze(1) + cells).clamp(max=len(q) - 1)
     query, key, value = (each[places].transpose(1, 2) for each in (q, k, v))  # [n, heads, longest, size]
     mask = there[:, None, None, :]
-    found = functional.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scale)
-    out = found.transpose(1, 2)[there]
+    attended = functional.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scale)
+    out = attended.transpose(1, 2)[there]
     return functional.pad(out, (0, 0, 0, 0, 0, len(q) - len(out)))

@@ -20,7 +20,7 @@ _MULTIPLE = 8
 
 
 class Gates(NamedTuple):
-    """What LSTMs in both directions make of words before they have read anything."""
+    """The part of both LSTMs' gates that depends on the word alone, computed once for each word."""
 
     table: Tensor  # [words, 2, 4 · units], of both directions
     weights: Tensor  # [2, units, 4 · units], by which states are added to it
@@ -53,11 +53,10 @@ class BiLstm(TextNetwork):
 
     @torch.no_grad()
     def read(self, channels: Sequence[nn.Embedding], ids: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
-        """Return one vector per text, [n, width], of texts that lie within a line of ids; the same, sooner.
+        """Return what `forward` does for texts that lie within a line of ids, faster: [n, width].
 
-        Words meet the weights once each and not wherever they stand, and a step is taken by those texts alone that are
-        long enough. Under autocast on CUDA it computes in half precision, whose steps are finer than bfloat16's, and
-        keeps the cells in float32.
+        Each word is multiplied by the weights once, and each time step has only those texts that are long enough.
+        Under autocast on CUDA it computes in float16, which is finer than bfloat16, and keeps the cells in float32.
         """
         kind = channels[0].weight.dtype
         half = ids.is_cuda and torch.is_autocast_enabled("cuda")
@@ -73,14 +72,14 @@ class BiLstm(TextNetwork):
                 rows = slice(first, first + most)
                 here = [count for each in alive if (count := min(each - first, most)) > 0]
                 states.append(_last_states(gates, starts[rows], ordered[rows], here))
-            found = ids.new_empty(len(ordered), self.width, dtype=kind)
+            texts = ids.new_empty(len(ordered), self.width, dtype=kind)
             if states:
                 units = torch.cat(states, dim=1)[..., : self.width // 2]  # [2, n, hidden]
-                found[order] = torch.cat([*units.to(found.dtype)], dim=1)
-        return found
+                texts[order] = torch.cat([*units.to(kind)], dim=1)
+        return texts
 
     def _gates(self, channels: Sequence[nn.Embedding], ids: Tensor, kind: torch.dtype) -> Gates:
-        """Return what the words at hand come to, or all words, whichever are fewer."""
+        """Return the gates of the words in these texts, or of the whole vocabulary, whichever is smaller."""
         every = len(ids) >= channels[0].num_embeddings
         seen = torch.cat([channel.weight if every else channel(ids) for channel in channels], dim=1)
         spare = -self.onward.hidden_size % _MULTIPLE

@@ -30,7 +30,7 @@ class Dropout(nn.Dropout):
 
 
 def exchange_dropout(network: nn.Module) -> None:
-    """Let a network draw its dropout here."""
+    """Replace a network's dropout modules by the cheaper ones."""
     for name, part in list(network.named_modules()):
         if type(part) is nn.Dropout:
             network.set_submodule(name, Dropout(part.p).train(part.training))

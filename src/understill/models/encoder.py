@@ -1,13 +1,10 @@
-"""Encoders: any Hugging Face encoder by short name, folder or hub id, or a network of our own."""
+"""Encoders loaded by short name, folder or hub id: weights, config, tokeniser, and how many layers are kept."""
 
 from __future__ import annotations
 
 import copy
-import logging
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -27,162 +23,25 @@ from transformers import (
 )
 from transformers.utils import logging as hub_logging
 
-from understill.data.batch import Batch
-from understill.data.packed import Packed
-from understill.disk import CHECKSUMS, known_digest, refuse_damage
+from understill.atomic import CHECKSUMS, known_digest, refuse_damage
 from understill.errors import UserError, nearest
-from understill.models import assets, attention
-from understill.models.dropout import exchange_dropout
-from understill.models.pooling import POOLED
-from understill.models.shape import HEAD_SHAPES, HeadShape
+from understill.models.assets import locate
+from understill.models.catalogue import ASSETS
+from understill.models.transformer import Encoder, max_tokens
 from understill.models.words import WordEncoder, WordsConfig, load_words, read_config
 from understill.recipe.schema import EncoderSpec
 
-log = logging.getLogger(__name__)
 hub_logging.disable_progress_bar()
-
-
-@dataclass(frozen=True, eq=False)
-class TokenStates:
-    """What an encoder makes of each token, and which text it belongs to; its first token belongs to none."""
-
-    states: Tensor  # [n, L, width]
-    first: Tensor  # bool [n, L]
-    second: Tensor  # bool [n, L]
-
-    def to(self, kind: torch.dtype) -> TokenStates:
-        """Return the states in another precision."""
-        return replace(self, states=self.states.to(kind))
-
-
-#: Architectures whose positions are counted from after the padding token's number.
-_SHIFTED = frozenset(
-    {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text", "ibert"}
-)
-
-
-#: Architectures that can read packed rows: they take positions, and attend by a function that can be exchanged.
-_PACKABLE = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert"})
-
 
 #: The kinds of files that make up an encoder, and those among them that only tell of its training here.
 _CONTENT = (".json", ".txt", ".model", ".safetensors")
 _RECORDS = ("understill.json", "scores.json", CHECKSUMS)
 
 
-class Encoder(nn.Module):
-    """A pretrained encoder that turns a batch into one vector per row."""
-
-    light = False
-
-    def __init__(self, network: PreTrainedModel, pooling: str = "default") -> None:
-        super().__init__()
-        self.network = network
-        self.pooling = pooling
-        self.shape = HEAD_SHAPES.get(network.config.model_type, HeadShape(pooler=_has_pooler(network)))
-        if pooling == "normalised":  # heads are linear, as on any sentence encoder
-            self.shape = HeadShape(pooler=True)
-        if (not self.shape.pooler or pooling in POOLED) and _has_pooler(network):
-            network.register_module("pooler", None)  # never read: its weights would only be carried along
-        self.typed = getattr(network.config, "type_vocab_size", 0) > 1
-        exchange_dropout(network)
-        self.packable = network.config.model_type in _PACKABLE
-        if self.packable:
-            network.set_attn_implementation(attention.NAME)
-
-    def packs_on(self, device: torch.device) -> bool:
-        """Tell whether it reads packed rows on a device; on CUDA it does so in bfloat16."""
-        if not self.packable or device.type != "cuda":
-            return self.packable
-        heads = int(self.config.num_attention_heads)
-        with torch.inference_mode(False), torch.enable_grad(), torch.cuda.device(device):
-            return torch.cuda.is_bf16_supported(including_emulation=False) and attention.works(
-                heads, self.width // heads, min(self.config.max_position_embeddings, attention.LONGEST)
-            )
-
-    @property
-    def config(self) -> PreTrainedConfig:
-        """The Hugging Face configuration of the network."""
-        return self.network.config
-
-    @property
-    def width(self) -> int:
-        """The size of the vector given for each row."""
-        return int(self.network.config.hidden_size)
-
-    def forward(self, batch: Batch | Packed) -> Tensor:
-        """Return one vector per row, [n, width]."""
-        return self._read(batch, tokens=False)[0]
-
-    def read(self, batch: Batch | Packed) -> tuple[Tensor, TokenStates]:
-        """Return one vector per row, [n, width], and what it makes of each token."""
-        vectors, tokens = self._read(batch, tokens=True)
-        assert tokens is not None
-        return vectors, tokens
-
-    def _read(self, batch: Batch | Packed, tokens: bool) -> tuple[Tensor, TokenStates | None]:
-        return self._packed(batch, tokens) if isinstance(batch, Packed) else self._padded(batch, tokens)
-
-    def _packed(self, batch: Packed, tokens: bool) -> tuple[Tensor, TokenStates | None]:
-        """Read rows that lie one after the other."""
-        shift = _shift(self.config) if self.config.model_type in _SHIFTED else 0
-        inputs: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": (batch.position + shift)[None]}
-        if self.typed:
-            inputs["token_type_ids"] = batch.types[None]
-        output = self.network(**inputs, starts=batch.starts, longest=batch.longest)
-        states: Tensor = output.last_hidden_state[0]  # [tokens, width]
-        told = _unpack(states, batch) if tokens else None
-        if self.pooling in POOLED:
-            sums = states.new_zeros(len(batch) + 1, states.shape[1]).index_add(0, batch.home, states)
-            return self._scaled(sums[:-1] / batch.starts.diff().unsqueeze(1)), told
-        first = states[batch.starts[:-1]]
-        if self.shape.pooler:
-            pooler: nn.Module = self.network.get_submodule("pooler")
-            return pooler(first.unsqueeze(1)), told
-        return first, told
-
-    def _padded(self, batch: Batch, tokens: bool) -> tuple[Tensor, TokenStates | None]:
-        mask = batch.mask
-        inputs: dict[str, Any] = {"input_ids": batch.ids, "attention_mask": mask.long()}
-        if self.typed:
-            inputs["token_type_ids"] = batch.types
-        output = self.network(**inputs)
-        states: Tensor = output.last_hidden_state  # [n, L, width]
-        told = _sides(states, mask, batch.types) if tokens else None
-        if self.pooling in POOLED:
-            weights = mask.unsqueeze(-1).to(states.dtype)
-            return self._scaled((states * weights).sum(1) / weights.sum(1)), told
-        if self.shape.pooler:
-            return output.pooler_output, told
-        return states[:, 0], told
-
-    def _scaled(self, means: Tensor) -> Tensor:
-        """Return vectors whose numbers have a mean square of 1, where they are to be normalised."""
-        return functional.normalize(means, dim=1) * math.sqrt(self.width) if self.pooling == "normalised" else means
-
-
-def _unpack(states: Tensor, batch: Packed) -> TokenStates:
-    """Put the states of packed rows, [tokens, width], below each other."""
-    cells = torch.arange(batch.longest, device=states.device)
-    places = (batch.starts[:-1].unsqueeze(1) + cells).clamp(max=len(states) - 1)
-    return _sides(states[places], cells < batch.starts.diff().unsqueeze(1), batch.types[places])
-
-
-def _sides(states: Tensor, there: Tensor, types: Tensor) -> TokenStates:
-    """Say which text each token belongs to."""
-    first = there & (types == 0)
-    first[:, 0] = False  # what stands for the whole row
-    return TokenStates(states, first, there & (types == 1))
-
-
-def _has_pooler(network: PreTrainedModel) -> bool:
-    return getattr(network, "pooler", None) is not None
-
-
 def resolve(name: str) -> str:
     """Turn a short name, a folder or a hub id into what Hugging Face's loaders take."""
-    if name in assets.ASSETS:
-        return str(assets.locate(name))
+    if name in ASSETS:
+        return str(locate(name))
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").exists():
@@ -192,8 +51,8 @@ def resolve(name: str) -> str:
         return str(folder)
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise UserError(f"encoder {name}: no such folder")
-    if "/" not in name and nearest(name, assets.ASSETS).startswith("did"):
-        raise UserError(f"encoder {name}: {nearest(name, assets.ASSETS)}")
+    if "/" not in name and nearest(name, ASSETS).startswith("did"):
+        raise UserError(f"encoder {name}: {nearest(name, ASSETS)}")
     return _snapshot(name)
 
 
@@ -207,21 +66,22 @@ def _snapshot(name: str) -> str:
         return str(folder)
     except (OSError, ValueError) as error:
         first = "there is no such folder, and the Hugging Face hub has no such model or cannot be reached"
-        raise UserError(f"encoder {name} cannot be loaded: {first}{_known_names()}") from error
+        names = f"short names: {', '.join(sorted(ASSETS))} (see understill assets)"
+        raise UserError(f"encoder {name} cannot be loaded: {first}; {names}") from error
 
 
 def identity(place: str) -> dict[str, str]:
-    """Say what an encoder's folder holds, for fingerprints: the digest of every file that decides what it does."""
+    """Return the digest of every file that decides what an encoder computes, for fingerprints."""
     refuse_damage(Path(place))
     files = sorted(path for path in Path(place).iterdir() if path.suffix in _CONTENT and path.name not in _RECORDS)
     return {path.name: known_digest(path) for path in files}
 
 
 def load_encoder(spec: EncoderSpec, source: str | None = None) -> Encoder | WordEncoder:
-    """Load the network of a recipe with its first weights; safetensors only, and no code from the model's folder."""
+    """Load a recipe's encoder with its pretrained weights: from safetensors only, and without remote code."""
     place = source or resolve(spec.name)
     config = load_config(spec.name, place)
-    changes = dropout_changes(spec.name, config, spec.dropout) if spec.dropout is not None else {}
+    changes = dropout_changes(spec.name, config, spec.dropout)
     if isinstance(config, WordsConfig):
         config.dropout = changes.get("dropout", config.dropout)
         return load_words(spec.name, Path(place), config)
@@ -230,17 +90,14 @@ def load_encoder(spec: EncoderSpec, source: str | None = None) -> Encoder | Word
         raise UserError(
             f"encoder {spec.name}: a {network.config.model_type} model is not a text encoder of the BERT family"
         )
-    _refuse_longer(spec.name, network.config, {"encoder.max_length": spec.max_length})
+    check_lengths(spec.name, place, {"encoder.max_length": spec.max_length})
+    check_layers(spec, place)
     return _cut(spec, Encoder(network, spec.pooling))
 
 
 def check_lengths(name: str, source: str, lengths: Mapping[str, int]) -> None:
     """Refuse lengths, named by their place in the recipe, that an encoder cannot read; only its config is loaded."""
-    _refuse_longer(name, load_config(name, source), lengths)
-
-
-def _refuse_longer(name: str, config: PreTrainedConfig, lengths: Mapping[str, int]) -> None:
-    limit = readable(config)
+    limit = max_tokens(load_config(name, source))
     for place, length in lengths.items():
         if limit is not None and length > limit:
             raise UserError(f"{place} {length} is more than {name} can read ({limit})")
@@ -248,20 +105,16 @@ def _refuse_longer(name: str, config: PreTrainedConfig, lengths: Mapping[str, in
 
 def check_layers(spec: EncoderSpec, source: str) -> None:
     """Refuse to keep more layers than an encoder has; only its config is loaded."""
-    _refuse_deeper(spec, load_config(spec.name, source))
-
-
-def _refuse_deeper(spec: EncoderSpec, config: PreTrainedConfig) -> None:
-    total = getattr(config, "num_hidden_layers", 0)
+    total = getattr(load_config(spec.name, source), "num_hidden_layers", 0)
     if spec.layers is not None and spec.layers > total:
         raise UserError(f"encoder.layers {spec.layers} is more than {spec.name} has ({total})")
 
 
 def kept_layers(total: int, count: int, pick: str) -> list[int]:
-    """Say which layers are kept, counted from 0: the bottom ones, or evenly spaced ones with the first and the last.
+    """Return which layers are kept, counted from 0: the bottom ones, or evenly spaced ones with the first and the last.
 
-    Spaced layer i is round(i·(total − 1) / (count − 1)), where a tie goes to the even number, as Python rounds: three
-    of six are 0, 2 and 5. A single one is the first, which is what the layers above it would build on.
+    Spaced layer i is round(i·(total − 1) / (count − 1)), where Python rounds ties to even: three of six are 0, 2 and 5.
+    A single one is the first, on which the layers above it would build.
     """
     if pick == "first" or count == 1:
         return list(range(count))
@@ -269,9 +122,8 @@ def kept_layers(total: int, count: int, pick: str) -> list[int]:
 
 
 def _cut(spec: EncoderSpec, encoder: Encoder) -> Encoder:
-    """Return the encoder with as many layers as are wanted, built anew so that none remembers its old place."""
+    """Return the encoder with as many layers as are wanted, built anew so that each has the index of its new place."""
     config = copy.deepcopy(encoder.config)
-    _refuse_deeper(spec, config)
     if spec.layers is None or spec.layers == config.num_hidden_layers:
         return encoder
     kept = kept_layers(config.num_hidden_layers, spec.layers, spec.pick)
@@ -306,19 +158,6 @@ def _of_layers(name: str, encoder: Encoder, kept: list[int]) -> dict[str, Tensor
     return renamed
 
 
-def readable(config: PreTrainedConfig) -> int | None:
-    """Return how many tokens an encoder can read; None where it has no limit."""
-    limit = getattr(config, "max_position_embeddings", None)
-    if not limit:
-        return None
-    return int(limit) - (_shift(config) if config.model_type in _SHIFTED else 0)
-
-
-def _shift(config: PreTrainedConfig) -> int:
-    """Return the number of the first position, in architectures that count from after the padding token's."""
-    return 1 + (1 if config.model_type == "mpnet" else getattr(config, "pad_token_id", 1) or 0)
-
-
 def load_config(name: str, source: str) -> PreTrainedConfig:
     """Load a model's configuration."""
     config: PreTrainedConfig = read_config(Path(source)) or _from_hub(name, AutoConfig, source)
@@ -346,7 +185,7 @@ def _network(name: str, place: str, config: PreTrainedConfig, changes: dict[str,
         _refuse_odd(
             name, "have another size than its config.json says", [key[0] for key in loaded[1]["mismatched_keys"]]
         )
-    # A fresh pooler is usual. Were anything else missing, training would start from noise without a word.
+    # A fresh pooler is usual. Were anything else missing, training would silently start from random weights.
     strange = [key for key in missing if "pooler" not in key and not key.endswith("position_ids")]
     _refuse_odd(name, "are missing from its file", strange)
     network: PreTrainedModel = own
@@ -384,8 +223,10 @@ def build_encoder(config: PreTrainedConfig, pooling: str) -> Encoder | WordEncod
     return Encoder(AutoModel.from_config(config), pooling)
 
 
-def dropout_changes(name: str, config: PreTrainedConfig, rate: float) -> dict[str, float]:
-    """Name the dropout settings of an architecture, attention included."""
+def dropout_changes(name: str, config: PreTrainedConfig, rate: float | None) -> dict[str, float]:
+    """Return the dropout settings of an architecture, attention included, at a rate; none where none is given."""
+    if rate is None:
+        return {}
     inside = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
     changes = {key: rate for key in (*inside, "embedding_dropout", "mlp_dropout") if hasattr(config, key)}
     if not changes:
@@ -402,7 +243,3 @@ def _from_hub(name: str, loader: Any, place: str, **settings: Any) -> Any:
         if "safetensors" in str(error):
             first = "it has no safetensors weights; save it again with save_pretrained(folder)"
         raise UserError(f"encoder {name} cannot be loaded: {first}") from error
-
-
-def _known_names() -> str:
-    return f"; short names: {', '.join(sorted(assets.ASSETS))} (see understill assets)"

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
-from understill.disk import CHECKSUMS, refuse_damage, replacing, seal, write_json
+from understill.atomic import CHECKSUMS, refuse_damage, replacing, seal, write_json
 from understill.errors import UserError
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.manifest import FORMAT, MANIFEST, read_facts, read_manifest
@@ -52,35 +52,23 @@ def save_model(
 ) -> None:
     """Write a model folder; it appears under its name only when it is whole."""
     with replacing(folder) as part:
-        _write(part, model, tokenizer, max_lengths, recipe, scores, taught)
-
-
-def _write(
-    building: Path,
-    model: MultiTaskModel,
-    tokenizer: PreTrainedTokenizerFast,
-    max_lengths: Mapping[str, int],
-    recipe: str,
-    scores: Mapping[str, Any],
-    taught: bool,
-) -> None:
-    model.encoder.config.save_pretrained(building)
-    tokenizer.save_pretrained(building)
-    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    save_file(weights, building / WEIGHTS, metadata={"format": "pt"})
-    # safetensors writes for its owner alone; a model is there to be copied and served.
-    shutil.copymode(building / "config.json", building / WEIGHTS)
-    manifest = {
-        "format": FORMAT,
-        "tasks": [task.to_dict() for task in model.tasks],
-        "pooling": model.encoder.pooling,
-        "heads": model.spec.model_dump(mode="json"),
-        "max_lengths": dict(max_lengths),
-        "taught": taught,
-    }
-    (building / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (building / "recipe.yaml").write_text(recipe, encoding="utf-8")
-    (building / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+        model.encoder.config.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+        weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+        save_file(weights, part / WEIGHTS, metadata={"format": "pt"})
+        # safetensors writes for its owner alone; a model is there to be copied and served.
+        shutil.copymode(part / "config.json", part / WEIGHTS)
+        manifest = {
+            "format": FORMAT,
+            "tasks": [task.to_dict() for task in model.tasks],
+            "pooling": model.encoder.pooling,
+            "heads": model.spec.model_dump(mode="json"),
+            "max_lengths": dict(max_lengths),
+            "taught": taught,
+        }
+        (part / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (part / "recipe.yaml").write_text(recipe, encoding="utf-8")
+        (part / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
 
 
 def save_scores(folder: Path, scores: Mapping[str, Any]) -> None:

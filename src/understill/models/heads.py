@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understill.models.encoder import TokenStates
 from understill.models.san import San
 from understill.models.shape import HeadShape
 from understill.models.siamese import Siamese
+from understill.models.transformer import TokenStates
 from understill.recipe.schema import SanSpec
 from understill.tasks import Task
 
@@ -25,7 +25,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Head(nn.Module):
     """One task's head: a linear layer, after a dense one where the architecture has no pooler.
 
-    `spread` is the deviation of its first weights; where there is none, they are torch's own.
+    `spread` is the standard deviation of its initial weights; without one, they are torch's own.
     """
 
     def __init__(self, width: int, outputs: int, shape: HeadShape, spread: float | None) -> None:
@@ -65,6 +65,7 @@ class Heads(nn.Module):
                 self.tasks.append(San(width, task.outputs, **san.model_dump(), spread=small))
             else:
                 self.tasks.append(Head(width * (shape.pair if task.pair else 1), task.outputs, shape, spread))
+        self.widths = [task.outputs for task in tasks]
         self.reads_tokens, self.compares = any(sans), any(siamese)
         self.register_buffer("rates", torch.tensor(rates, dtype=torch.float32), persistent=False)
 
@@ -78,8 +79,8 @@ class Heads(nn.Module):
     ) -> Tensor:
         """Return every head's outputs side by side, [n, columns]; the objective reads each row's own.
 
-        Where all rows belong to one task, `only` is its number: then heads that read tokens are not asked in vain, and
-        their outputs are 0. Siamese heads read `pairs`, texts compared.
+        Where all rows belong to one task, `only` is its number: then other heads that read tokens are skipped,
+        and their outputs are 0. Siamese heads read `pairs`.
         """
         rate = self.rates[task]
         plain = [head for head in self.tasks if isinstance(head, Head)]
@@ -94,9 +95,11 @@ class Heads(nn.Module):
                 columns.append(blocks.pop(0))
             elif isinstance(head, Siamese):
                 columns.append(head.out(features))
-            else:
+            elif isinstance(head, San) and only in (None, number):
                 assert tokens is not None
-                columns.append(self._san(head, number, tokens, rate, only).to(pooled.dtype))
+                columns.append(head(tokens.states, tokens.first, tokens.second, rate).to(pooled.dtype))
+            else:
+                columns.append(pooled.new_zeros(len(pooled), self.widths[number]))
         return torch.cat(columns, dim=1)
 
     def _plain(self, heads: Sequence[Head], pooled: Tensor, rate: Tensor) -> Tensor:
@@ -116,14 +119,6 @@ class Heads(nn.Module):
             ],
             dim=1,
         )
-
-    def _san(self, head: nn.Module, number: int, tokens: TokenStates, rate: Tensor, only: int | None) -> Tensor:
-        """Return the outputs of a head that reads tokens."""
-        assert isinstance(head, San)
-        if only is not None and only != number:
-            return tokens.states.new_zeros(len(rate), head.out.out_features)
-        answer: Tensor = head(tokens.states, tokens.first, tokens.second, rate)
-        return answer
 
     def _dropout(self, values: Tensor, rate: Tensor) -> Tensor:
         if not self.training:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understill.disk import refuse_damage
+from understill.atomic import refuse_damage
 from understill.errors import UserError
+from understill.inference.onnx import is_export
 from understill.models.roles import MAIN, roles_in
 from understill.recipe.schema import HeadsSpec
-from understill.runtime.onnx import is_export
 from understill.tasks import Task
 
 FORMAT = 2

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from understill.data.batch import Batch
 from understill.data.packed import Packed
 from understill.errors import UserError
-from understill.models.encoder import Encoder, TokenStates, build_encoder, dropout_changes, load_encoder
+from understill.models.encoder import build_encoder, dropout_changes, load_encoder
 from understill.models.heads import Heads
 from understill.models.siamese import Asked, read_rows
+from understill.models.transformer import Encoder, TokenStates
 from understill.models.words import WordEncoder, refuse_san
 from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
@@ -74,7 +75,7 @@ class MultiTaskModel(nn.Module):
 
     @property
     def light(self) -> bool:
-        """Whether a token costs next to nothing, so that the many tokens are what takes time."""
+        """Whether a token costs so little that only large batches keep the device busy."""
         return self.encoder.light
 
     def columns(self, task: str) -> slice:
@@ -108,8 +109,7 @@ def continued(
     Tasks are joined by name, and a task's outputs by the names of its labels. `dropout` is that inside the encoder.
     """
     config = copy.deepcopy(parent.encoder.config)
-    changes = dropout_changes("the model", config, dropout) if dropout is not None else {}
-    for key, value in changes.items():
+    for key, value in dropout_changes("the model", config, dropout).items():
         setattr(config, key, value)
     with torch.random.fork_rng(devices=[]):
         model = MultiTaskModel(build_encoder(config, parent.encoder.pooling), tasks, heads)

@@ -1,10 +1,10 @@
-"""Pooling as an encoder's own files say it, read without its weights and without torch."""
+"""Pooling: how an encoder's own files say that it pools, read without its weights and without torch."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from understill.models.manifest import MANIFEST
 
@@ -14,6 +14,7 @@ MODULES = "modules.json"
 _OLD = "pooling_mode_"
 
 
+Json = TypeVar("Json", list[Any], dict[str, Any])
 Pooling = Literal["default", "mean", "normalised"]
 #: Those that take the mean of a row's tokens.
 POOLED = ("mean", "normalised")
@@ -27,12 +28,14 @@ def own_pooling(place: str) -> Pooling:
     """
     folder = Path(place)
     if (folder / MANIFEST).is_file():
-        told = _read(folder / MANIFEST).get("pooling")
-        return told if told in POOLED else "default"
-    modules = _modules(folder)
-    for module in modules:
-        if _kind(module) == "Pooling" and _modes(_read(folder / str(module.get("path")) / "config.json")) == ["mean"]:
-            return "normalised" if any(_kind(each) == "Normalize" for each in modules) else "mean"
+        pooling = _load(folder / MANIFEST, dict).get("pooling")
+        return pooling if pooling in POOLED else "default"
+    listed = _load(folder / MODULES, list)
+    modules = {str(each.get("type")).rpartition(".")[2]: each for each in listed if isinstance(each, dict)}
+    if "Pooling" in modules:
+        config = _load(folder / str(modules["Pooling"].get("path")) / "config.json", dict)
+        if _modes(config) == ["mean"]:
+            return "normalised" if "Normalize" in modules else "mean"
     return "default"
 
 
@@ -44,23 +47,10 @@ def _modes(config: dict[str, Any]) -> list[str]:
     return [key.removeprefix(_OLD).removesuffix("_tokens") for key in config if key.startswith(_OLD) and config[key]]
 
 
-def _kind(module: dict[str, Any]) -> str:
-    return str(module.get("type")).rpartition(".")[2]
-
-
-def _modules(folder: Path) -> list[dict[str, Any]]:
-    listed = _load(folder / MODULES)
-    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-
-
-def _read(path: Path) -> dict[str, Any]:
-    facts = _load(path)
-    return facts if isinstance(facts, dict) else {}
-
-
-def _load(path: Path) -> Any:
-    """Read a JSON file; what is missing or broken says nothing."""
+def _load(path: Path, kind: type[Json]) -> Json:
+    """Read a JSON file; one that is missing, broken or of another type is taken for empty."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
+        return kind()
+    return value if isinstance(value, kind) else kind()

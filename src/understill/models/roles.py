@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from understill.disk import read_record
+from understill.atomic import read_record
 
 #: The file of a run folder that says what the run was and what came of it.
 RECORD = "run.json"

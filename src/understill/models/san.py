@@ -58,8 +58,8 @@ class San(nn.Module):
             query = self._dropout(self.attention(self._dropout(state, rate)), rate)
             seen = _read(memory, query, first)
             updated = self.update(seen, self._dropout(state, rate))
-            said = state if self.authors_order else updated
-            answers.append(torch.cat([said, seen, (said - seen).abs(), said * seen], dim=1))
+            answering = state if self.authors_order else updated
+            answers.append(torch.cat([answering, seen, (answering - seen).abs(), answering * seen], dim=1))
             state = updated
         logits = self.out(self._dropout(torch.stack(answers, dim=1), rate))  # [n, steps, outputs]
         return self._mean(_widened(logits).log_softmax(dim=2))

@@ -1,4 +1,4 @@
-"""The shape of heads: how an encoder's architecture gets from a row's vector to logits."""
+"""The shape of heads: the layers between an architecture's token states and the logits."""
 
 from __future__ import annotations
 

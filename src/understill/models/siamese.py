@@ -1,9 +1,8 @@
-"""Siamese pairs: the two texts of a row read apart, each as a row of its own, and compared by their vectors."""
+"""Siamese pairs: the two texts of a row encoded separately and compared by their vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
@@ -17,27 +16,27 @@ from understill.data.packed import Packed
 PARTS = 4
 #: The cosine is one feature beside some thousand; at this scale, usual in contrastive losses, it weighs as the product.
 _SCALE = 20.0
-#: What the vectors themselves count for: likeness hardly hangs on what a pair is about, and few rows learn it by heart.
+#: Scale of the vectors themselves: similarity hardly depends on the topic, which few rows would be overfitted to.
 _ABOUT = 0.1
 
 
 def combined(one: Tensor, two: Tensor) -> Tensor:
-    """Return what is known of pairs of vectors, [n, width] each, side by side: [n, 4·width]."""
+    """Return the features of pairs of vectors, [n, width] each: [n, 4·width]."""
     return torch.cat([one, two, one * two, (one - two).abs()], dim=1)
 
 
 def compared(one: Tensor, two: Tensor) -> Tensor:
-    """Return the same with the vectors scaled down and their cosine, [n, 4·width + 1]."""
+    """Return these features with the vectors scaled down, and their cosine, [n, 4·width + 1]."""
     cosine = functional.cosine_similarity(one, two, dim=1).unsqueeze(1)
     parts = [_ABOUT * one, _ABOUT * two, one * two, (one - two).abs(), _SCALE * cosine.to(one.dtype)]
     return torch.cat(parts, dim=1)
 
 
 class Siamese(nn.Module):
-    """A pair task's head: a linear layer over what is known of two texts that were read apart.
+    """A pair task's head: a linear layer over the features of two texts that were encoded separately.
 
-    Its first weights are 0. Random ones on some thousand features would be noise that drowns the cosine for as long as
-    a small learning rate needs to unlearn it.
+    Its initial weights are 0. Random ones on some thousand features would be noise that drowns the cosine until a small
+    learning rate has unlearnt it.
     """
 
     def __init__(self, width: int, outputs: int) -> None:
@@ -47,8 +46,7 @@ class Siamese(nn.Module):
         nn.init.zeros_(self.out.bias)
 
 
-@dataclass(frozen=True, eq=False)
-class Spans:
+class Spans(NamedTuple):
     """Texts within a line of tokens: each begins with its row's first token and goes on, maybe further behind."""
 
     start: Tensor  # int64 [n], where the row begins
@@ -58,7 +56,7 @@ class Spans:
 
     def part(self, rows: Tensor) -> Spans:
         """Return those of some rows."""
-        return Spans(*(getattr(self, field.name).index_select(0, rows) for field in fields(self)))
+        return Spans(*(each.index_select(0, rows) for each in self))
 
     def gather(self, line: Tensor, pad: int) -> Batch:
         """Return the texts as padded rows, of which only the tokens mean something."""
@@ -73,11 +71,10 @@ class Spans:
 
 def joined(*parts: Spans) -> Spans:
     """Return several texts after each other."""
-    return Spans(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(Spans)))
+    return Spans(*map(torch.cat, zip(*parts, strict=True)))
 
 
-@dataclass(frozen=True, eq=False)
-class Texts:
+class Texts(NamedTuple):
     """The texts of rows: whole rows, and `[CLS] text [SEP]` of their first and second texts."""
 
     line: Tensor  # int64 [tokens]
@@ -103,8 +100,7 @@ def texts_of(batch: Batch | Packed) -> Texts:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Asked:
+class Asked(NamedTuple):
     """What a model's tasks want to read of a row."""
 
     siamese: Tensor  # bool [tasks]
@@ -118,7 +114,7 @@ class Asked:
 
 
 class Readings(NamedTuple):
-    """What is made of rows: one vector of each, [n, width], and its texts compared, [n, 4·width + 1].
+    """The encoding of rows: one vector of each, [n, width], and the features of its pair, [n, 4·width + 1].
 
     Both are 0 for rows that were not read in this way.
     """
@@ -146,7 +142,7 @@ def read_rows(read: Callable[[Batch | Packed], Tensor], batch: Batch | Packed, a
 
 
 def _traced(read: Callable[[Batch], Tensor], texts: Texts, rows: Tensor, asked: Asked, pad: int) -> Readings:
-    """Do the same within a graph, by one call: two would hold the network's weights twice.
+    """Do the same while a graph is traced, by one call: two would store the network's weights twice.
 
     Where no pair is read whole, all first texts are read, which are the whole rows where there is no second.
     """

@@ -1,4 +1,4 @@
-"""What a network over words is: the vectors of a text's words in, one vector for the text out."""
+"""Networks over words: the vectors of a text's words in, one vector for the text out; the mean is the simplest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+from understill.plugins import NETWORKS
 
 #: Texts that are padded and read at once where they lie in a line.
 _ROWS = 1024
@@ -22,7 +25,7 @@ class TextNetwork(nn.Module):
     def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
         """Return one vector per text, [n, width], of its words' vectors [n, L, size]; 0 for a text without words.
 
-        No vector may hang on what stands behind the real words of a text.
+        A text's vector must not depend on the padding behind its words.
         """
         raise NotImplementedError
 
@@ -37,3 +40,26 @@ class TextNetwork(nn.Module):
             words = torch.cat([channel(ids[places].long()) for channel in channels], dim=2)
             texts.append(self(words, long))
         return torch.cat(texts) if texts else channels[0].weight.new_zeros(0, self.width)
+
+
+@NETWORKS.own("static")
+class Mean(TextNetwork):
+    """The mean of the real words' vectors; it has no weights of its own."""
+
+    def __init__(self, size: int, hidden: int = 0) -> None:
+        super().__init__()
+        self.width = size
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Return one vector per text, [n, width], of its words' vectors [n, L, size]; 0 for a text without words."""
+        cells = torch.arange(words.shape[1], device=words.device)
+        there = (cells < lengths.unsqueeze(1)).to(words.dtype) / lengths.clamp(min=1).unsqueeze(1).to(words.dtype)
+        return (there.unsqueeze(1) @ words).squeeze(1)
+
+    @torch.no_grad()
+    def read(self, channels: Sequence[nn.Embedding], ids: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
+        """Return one vector per text, [n, width], of texts that lie one after the other in a line of ids."""
+        # What is behind the last text is a bag of its own.
+        bags = torch.cat([starts, starts[-1:] + lengths[-1:]])
+        means = [functional.embedding_bag(ids, channel.weight, bags, mode="mean") for channel in channels]
+        return (torch.cat(means, dim=1) if len(means) > 1 else means[0])[:-1]

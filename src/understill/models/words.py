@@ -1,4 +1,4 @@
-"""Networks over words: vectors of words, a small network that makes one of a text's, and pairs compared by these."""
+"""The word encoder: vectors of words, a small network that pools them into one per text, and features of pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from understill.data.batch import Batch
 from understill.data.packed import Packed
 from understill.data.vectors import KnownVectors
 from understill.errors import UserError, nearest
-from understill.models import bilstm, static  # noqa: F401 (which register themselves)
+from understill.models import bilstm  # noqa: F401 (which registers itself)
 from understill.models.dropout import Dropout
 from understill.models.shape import WORDS, HeadShape
 from understill.models.siamese import PARTS, combined
@@ -35,7 +35,7 @@ _SPREAD = 0.25
 
 
 class WordsConfig(PreTrainedConfig):
-    """What a network over words is made of."""
+    """The hyperparameters of a network over words."""
 
     model_type = WORDS
 
@@ -76,7 +76,7 @@ class WordVectors(nn.Module):
         return [channel for channel in (self.fixed, self.trained) if channel is not None]
 
     def fill(self, vectors: Tensor) -> None:
-        """Let all channels begin with the same vectors, [words, size]."""
+        """Initialise all channels with the same vectors, [words, size]."""
         with torch.no_grad():
             for channel in self.channels:
                 channel.weight.copy_(vectors)
@@ -87,7 +87,7 @@ class WordVectors(nn.Module):
 
 
 class WordNetwork(nn.Module):
-    """One vector for each text: words to vectors, and these to one."""
+    """Word vectors, and the network that makes one vector of a text's."""
 
     def __init__(self, config: WordsConfig) -> None:
         super().__init__()
@@ -144,13 +144,13 @@ class WordEncoder(nn.Module):
         ids, lengths = _apart(batch)
         if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return self._traced(ids, lengths).unflatten(0, (2, -1))  # type: ignore[no-any-return]
-        # A row is about twice as long as its texts, and an LSTM takes as long as its rows: worth a wait for the device.
+        # A pair is about twice as long as each of its texts, and an LSTM's time grows with length: worth a sync.
         return self.network(ids[:, : max(1, int(lengths.max()))], lengths).unflatten(0, (2, -1))  # type: ignore[no-any-return]
 
     def _traced(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Return the vectors of texts within a graph, where no length may be read and rows of all forms come.
+        """Return the vectors of texts while a graph is traced, where lengths are tensors and texts may be empty.
 
-        Only texts that have words go through the network, for a vector of none is 0. The first goes at any rate.
+        Only texts that have words go through the network, and always the first; the vector of an empty text is 0.
         """
         there = (lengths + (torch.arange(lengths.shape[0]) == 0)).nonzero().squeeze(1)
         cells = torch.arange(lengths.max().clamp(min=1))  # type: ignore[call-overload]
@@ -188,7 +188,7 @@ def read_config(folder: Path) -> WordsConfig | None:
 
 
 def load_words(name: str, folder: Path, config: WordsConfig) -> WordEncoder:
-    """Return a network with the weights of an understill model, or fresh, with its words' first vectors."""
+    """Return a network with the weights of an understill model, or a fresh one with its words' initial vectors."""
     encoder = WordEncoder(config)
     trained = (folder / "understill.json").exists()
     try:
@@ -205,7 +205,7 @@ def load_words(name: str, folder: Path, config: WordsConfig) -> WordEncoder:
 
 
 def _first(config: WordsConfig, ids: Tensor, vectors: Tensor) -> Tensor:
-    """Return the first vectors of all words: unknown ones are random, as spread as the known."""
+    """Return the initial vectors of all words: unknown ones are random, with the deviation of the known."""
     reach = math.sqrt(3) * float(vectors.std())  # a uniform distribution has the deviation reach / √3
     return torch.empty(config.vocab_size, config.size).uniform_(-reach, reach).index_copy(0, ids, vectors)
 
@@ -220,15 +220,15 @@ def check_network(spec: EncoderSpec) -> None:
 
 
 def refuse_san(sans: Sequence[SanSpec | None]) -> None:
-    """Refuse heads that read tokens, of which a network over words tells nothing."""
+    """Refuse heads that read token states, which a network over words does not give."""
     if any(sans):
         raise UserError("heads.pairs: san reads what a pretrained encoder makes of each token → write linear")
 
 
 def save_vectors(folder: Path, vectors: KnownVectors, vocabulary: dict[str, int]) -> None:
-    """Write down what words begin with, by their ids."""
-    words = sorted(vectors.found, key=vocabulary.__getitem__)
+    """Write the initial vectors of words, by their ids."""
+    words = sorted(vectors.by_word, key=vocabulary.__getitem__)
     ids = torch.tensor([vocabulary[word] for word in words])
     save_file(
-        {"ids": ids, "vectors": torch.from_numpy(np.stack([vectors.found[word] for word in words]))}, folder / VECTORS
+        {"ids": ids, "vectors": torch.from_numpy(np.stack([vectors.by_word[word] for word in words]))}, folder / VECTORS
     )

@@ -1,4 +1,4 @@
-"""Concluding: what the runs of a study show together, with how sure that is."""
+"""Aggregation: what the runs of a study show together, over seeds, ablations and factors, with intervals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Delta(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study has found, of each task's first metric and of their mean."""
+    """The findings of a study, for each task's primary metric and their mean."""
 
     seeds: Mapping[str, int]  # how many each variant has
     summaries: Mapping[str, Mapping[str, Mapping[str, Summary]]]  # by variant, column and task
@@ -35,7 +35,7 @@ class Findings:
     def facts(self) -> dict[str, Any]:
         """Return all of it as plain values."""
         kinds = {"summaries": self.summaries, "gains": self.gains, "deltas": self.deltas, "effects": self.effects}
-        return {name: _plain(found) for name, found in kinds.items()}
+        return {name: _plain(values) for name, values in kinds.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -45,7 +45,7 @@ def _plain(value: Any) -> Any:
 
 
 def conclude(runs: Sequence[Run]) -> Findings:
-    """Say what the runs of a study show."""
+    """Return the findings of a study from its runs."""
     variants: dict[str, list[Run]] = {}
     for run in runs:
         variants.setdefault(run.cell.variant if run.cell else "", []).append(run)
@@ -57,7 +57,7 @@ def conclude(runs: Sequence[Run]) -> Findings:
     return Findings(
         seeds={variant: len(mine) for variant, mine in variants.items()},
         summaries={variant: _summaries(mine, columns) for variant, mine in variants.items()},
-        gains={name: found for name, found in gains.items() if found},
+        gains={name: differences for name, differences in gains.items() if differences},
         deltas={} if factors or len(variants) == 1 else {name: _deltas(variants, name) for name in compared},
         effects={name: _effects(list(variants.values()), name) for name in compared} if factors else {},
     )
@@ -83,10 +83,10 @@ def scores_of(run: Run, column: str) -> Scores:
 
 def apart(runs: Sequence[Run], column: str) -> list[Run]:
     """Return runs of which each has its own models in a column; one set of teachers, for instance, serves them all."""
-    found: dict[Any, Run] = {}
+    firsts: dict[Any, Run] = {}
     for run in runs:
-        found.setdefault(_origin(run, column), run)
-    return list(found.values())
+        firsts.setdefault(_origin(run, column), run)
+    return list(firsts.values())
 
 
 def _origin(run: Run, column: str) -> Any:
@@ -99,12 +99,10 @@ def _origin(run: Run, column: str) -> Any:
 def figures(runs: Sequence[Run], column: str, tasks: Iterable[str]) -> dict[str, list[float]]:
     """Return the first metric of some tasks and their mean, with a value for each run that has models of its own."""
     mine = apart(runs, column)
-    found = {
-        name: [scores_of(run, column)[f"{name}/dev"][run.tasks[name].metrics[0]] for run in mine] for name in tasks
-    }
-    if len(found) > 1:
-        found[MEAN] = [sum(values) / len(values) for values in zip(*found.values(), strict=True)]
-    return found
+    rows = {name: [scores_of(run, column)[f"{name}/dev"][run.tasks[name].metrics[0]] for run in mine] for name in tasks}
+    if len(rows) > 1:
+        rows[MEAN] = [sum(values) / len(values) for values in zip(*rows.values(), strict=True)]
+    return rows
 
 
 def _tasks(runs: Sequence[Run], column: str) -> list[str]:
@@ -139,17 +137,17 @@ def _differences(ones: Sequence[Run], one: str, others: Sequence[Run], other: st
 
 def _deltas(variants: Mapping[str, Sequence[Run]], column: str) -> dict[str, dict[str, Delta]]:
     usual, *others = variants
-    found = {name: _differences(variants[name], column, variants[usual], column) for name in others}
-    for differences in found.values():
+    by_name = {name: _differences(variants[name], column, variants[usual], column) for name in others}
+    for differences in by_name.values():
         if set(differences) - {MEAN} != set(_tasks(variants[usual], column)):
             differences.pop(MEAN, None)  # of other tasks than that beside it
     corrected: dict[str, dict[str, float | None]] = {}
-    for row in dict.fromkeys(row for differences in found.values() for row in differences):
-        there = [name for name in others if row in found[name]]
-        corrected[row] = dict(zip(there, holm([found[name][row].p for name in there]), strict=True))
+    for row in dict.fromkeys(row for differences in by_name.values() for row in differences):
+        there = [name for name in others if row in by_name[name]]
+        corrected[row] = dict(zip(there, holm([by_name[name][row].p for name in there]), strict=True))
     return {
         name: {row: Delta(difference, corrected[row][name]) for row, difference in differences.items()}
-        for name, differences in found.items()
+        for name, differences in by_name.items()
     }
 
 
@@ -157,10 +155,10 @@ def _effects(cells: Sequence[Sequence[Run]], column: str) -> dict[str, dict[str,
     levels = [dict(mine[0].cell.levels) for mine in cells if mine[0].cell]
     factors = {factor: list(dict.fromkeys(each[factor] for each in levels)) for factor in levels[0]}
     tasks = _tasks([run for mine in cells for run in mine], column)
-    found = [figures(mine, column, tasks) for mine in cells]
+    values_of = [figures(mine, column, tasks) for mine in cells]
     return {
         row: factor_effects(
-            {tuple(each.values()): values[row] for each, values in zip(levels, found, strict=True)}, factors
+            {tuple(each.values()): values[row] for each, values in zip(levels, values_of, strict=True)}, factors
         )
-        for row in found[0]
+        for row in values_of[0]
     }

@@ -9,14 +9,14 @@ from understill.events import Watch, silent
 from understill.pipeline.graph import stages_of, trained_keys
 from understill.pipeline.locks import in_use
 from understill.pipeline.model_training import TrainedModel, read_trained
-from understill.pipeline.plan import ModelPlan, Plan, Study
+from understill.pipeline.plan.parts import ModelPlan, Plan, Study
 from understill.pipeline.plan.planner import make_study, pick_wanted
 from understill.pipeline.record import Run
 from understill.pipeline.run_folder import begin_record, finish_record
-from understill.pipeline.stage import PASSING, Stage
+from understill.pipeline.stage import INTERMEDIATE, Stage
 from understill.recipe import Recipe
 from understill.recipe.schema import Machine
-from understill.train.turns import Job, places_on, take_turns
+from understill.train.interleave import Job, interleave, slots_on
 
 
 def run(recipe: Recipe, watch: Watch = silent) -> Run:
@@ -45,7 +45,7 @@ def train_some(study: Study, names: tuple[str, ...], watch: Watch = silent) -> l
     return [model if len(study.cells) == 1 else replace(model, name=title) for model, title in trained]
 
 
-def teach(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> list[TrainedModel]:
+def train_models(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> list[TrainedModel]:
     """Train models of a plan after all that they need, or take them as they are when they are finished already."""
     stages = stages_of([plan], {model.folder: model.name for model in (*reversed(plan.all_models), *models)})
     run_stages(stages, [key for model in models for key in trained_keys(model)], plan.recipe.machine, watch)
@@ -54,7 +54,7 @@ def teach(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> lis
 
 def wanted_keys(stages: Sequence[Stage]) -> list[str]:
     """Name what a run is made for; the rest is there for these."""
-    return [stage.key for stage in stages if stage.action not in PASSING]
+    return [stage.key for stage in stages if stage.action not in INTERMEDIATE]
 
 
 def study_stages(study: Study) -> tuple[Stage, ...]:
@@ -69,7 +69,7 @@ def run_stages(stages: Sequence[Stage], wanted: Collection[str], machine: Machin
     """Run the wanted stages, each after what it needs, as it comes in the list; on a GPU several at once."""
     waiting = required(stages, wanted)
     unmade = {stage.key for stage in waiting}
-    places = places_on(machine) if _may_share(waiting) else 1
+    places = slots_on(machine) if _may_share(waiting) else 1
     if places > 1:
         waiting = _long_ones_first(waiting)
 
@@ -80,14 +80,14 @@ def run_stages(stages: Sequence[Stage], wanted: Collection[str], machine: Machin
                 return Job(_make(stage, unmade, watch), max(1, stage.resources.places))
         return None
 
-    take_turns(begin, places)
+    interleave(begin, places)
     assert not waiting, f"stages that wait for each other: {', '.join(stage.key for stage in waiting)}"
 
 
 def _make(stage: Stage, unmade: set[str], watch: Watch) -> Generator[None]:
     """Run a stage, unless a choice has left it out, while no other process makes the same."""
     if not stage.dropped():
-        lock = (yield from stage.makes.patiently(stage.waiting, watch)) if stage.makes else None
+        lock = (yield from stage.makes.acquire(stage.waiting, watch)) if stage.makes else None
         try:
             if (steps := stage.run(watch)) is not None:
                 yield from steps

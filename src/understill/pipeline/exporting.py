@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,39 +12,48 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from understill.atomic import hidden_folder, seal, sync, write_bytes
+from understill.bench.clock import Ask, Text, split_pairs, time_answers
+from understill.bench.subjects import PIPELINE_BATCH, Pipeline
 from understill.data.demo import TASKS as DEMO
 from understill.data.encode import all_gold
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
-from understill.disk import hidden_folder, seal, sync, write_bytes
 from understill.errors import DataError, UserError, counted
 from understill.evaluate.agreement import interval_of
-from understill.evaluate.clock import PIPELINE_BATCH, Text, apart
-from understill.evaluate.efficiency import time_answers
 from understill.evaluate.metrics import score
-from understill.evaluate.predictor import Predictor
 from understill.events import Asking, Watch, silent
-from understill.export import huggingface
 from understill.export.card import Card, DevScore, as_markdown
-from understill.export.formats import refuse_there, take_order
-from understill.export.int8 import Rounded, refuse_loss, round_weights
+from understill.export.formats import plan_export, refuse_there
+from understill.export.huggingface import score_link, write_classifier
+from understill.export.int8 import round_weights
 from understill.export.onnx_graph import write_onnx
-from understill.export.parity import ROWS, Parity, compare, refuse_difference, refuse_no_numbers
+from understill.export.parity import (
+    ROWS,
+    Parity,
+    Rounded,
+    compare,
+    refuse_difference,
+    refuse_loss,
+    refuse_no_numbers,
+)
 from understill.export.sentences import lines_of
+from understill.inference.classifier import HuggingFaceModel
+from understill.inference.cores import cores
+from understill.inference.onnx import OnnxModel
+from understill.inference.predictor import Predictions, Predictor
+from understill.inference.torch_model import TorchModel
 from understill.models.folder import ModelFolder, load_model
 from understill.models.pooling import POOLED
 from understill.models.words import WordEncoder
-from understill.pipeline.reading import as_trained, read_labelled
+from understill.pipeline.recipe_data import as_trained, read_labelled
 from understill.recipe import Recipe
 from understill.recipe.schema import TrainedSpec
-from understill.runtime.answers import Answerer, Predictions
-from understill.runtime.cores import cores
-from understill.runtime.onnx import OnnxModel
 from understill.tasks import Task
 
 #: How a model was made; it goes along.
 RECIPE = "recipe.yaml"
-#: Rows that a model answers between two words about progress.
+#: Rows between two progress events.
 _BLOCK = 2048
 #: Texts that a card's speed is measured with.
 _TIMED = 256
@@ -68,19 +77,9 @@ class DevSet:
 
     place: str
     task: Task
-    texts: list[str]
-    pairs: list[str] | None
+    texts: list[Text]
     gold: NDArray[np.float64]
     groups: NDArray[np.int64] | None
-
-    def some(self, count: int) -> list[Text]:
-        """Return the first rows, as texts or pairs."""
-        texts, pairs = self.first(count)
-        return list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
-
-    def first(self, count: int) -> tuple[list[str], list[str] | None]:
-        """Return the texts of the first rows."""
-        return self.texts[:count], None if self.pairs is None else self.pairs[:count]
 
 
 def export(
@@ -93,59 +92,53 @@ def export(
     limit: float = 1.0,
     watch: Watch = silent,
 ) -> Exported:
-    """Export a model; the folder appears when all of it is written and says what the model says.
+    """Export a model; the folder appears when all of it is written and its answers match the model's.
 
     `limit` is what int8 may lose by any metric of a dev set, in points.
     """
-    order = take_order(path, to, tasks, out)
-    if not (order.source / RECIPE).is_file():
-        raise UserError(f"{order.source}: {RECIPE} is missing, which goes with an export → copy the whole folder again")
-    folder = load_model(order.source)
-    loaded = _loaded(recipe, order.tasks, watch)
-    with _hidden(order.target) as building:
-        shipment = Shipment(order.source.name, Predictor(folder), recipe, loaded, to, limit, watch)
-        for part, own in order.parts.items():
-            shipment.make(building / part, own)
-        _put(building, order.target)
-    parts = tuple(order.target / part for part in order.parts)
-    pair = all(task.pair for task in next(iter(order.parts.values())))
-    return Exported(order.target, parts, pair, tuple(shipment.parity), tuple(shipment.rounded), order.left)
+    plan = plan_export(path, to, tasks, out)
+    if not (plan.source / RECIPE).is_file():
+        raise UserError(f"{plan.source}: {RECIPE} is missing, which goes with an export → copy the whole folder again")
+    folder = load_model(plan.source)
+    loaded = _loaded(recipe, plan.tasks, watch)
+    with _appearing(plan.target) as building:
+        exporter = Exporter(plan.source.name, TorchModel(folder), recipe, loaded, to, limit, watch)
+        for part, own in plan.parts.items():
+            exporter.make(building / part, own)
+    parts = tuple(plan.target / part for part in plan.parts)
+    pair = all(task.pair for task in next(iter(plan.parts.values())))
+    return Exported(plan.target, parts, pair, tuple(exporter.parity), tuple(exporter.rounded), plan.left)
 
 
 @contextmanager
-def _hidden(target: Path) -> Iterator[Path]:
-    """Give the folder that an export lies in until it is whole."""
-    try:
-        stack = ExitStack()
-        building = stack.enter_context(hidden_folder(target))
-    except OSError as error:
-        fix = "choose another place with --out"
-        raise UserError(f"{target}: no folder can be made there: {error.strerror} → {fix}") from None
-    with stack:
+def _appearing(target: Path) -> Iterator[Path]:
+    """Give a hidden folder to write in, which is renamed to the target when all went well."""
+    with ExitStack() as stack:
+        try:
+            building = stack.enter_context(hidden_folder(target))
+        except OSError as error:
+            fix = "choose another place with --out"
+            raise UserError(f"{target}: no folder can be made there: {error.strerror} → {fix}") from None
         yield building
-
-
-def _put(building: Path, target: Path) -> None:
-    """Move an export into place, which may have been taken meanwhile."""
-    try:
-        building.rename(target)
-    except OSError:
-        refuse_there(target)
-        raise
-    sync(target.parent)
+        try:
+            building.rename(target)
+        except OSError:
+            refuse_there(target)  # it may have appeared meanwhile
+            raise
+        sync(target.parent)
 
 
 def _loaded(recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[LoadedTask]:
     """Read the data that a model is checked with: all sets that its heads answer."""
     own = {task.name: task for task in chosen}
     try:
-        found = read_labelled(recipe, watch).values()
+        labelled = read_labelled(recipe, watch).values()
     except DataError:
         raise
     except UserError as error:
         fix = "export from where the recipe was run, or name files with --set or another recipe with --recipe"
         raise UserError(f"no dev rows to check the export with: {error} → {fix}") from None
-    loaded = [as_trained(each, own[each.task.head]) for each in found if each.task.head in own]
+    loaded = [as_trained(each, own[each.task.head]) for each in labelled if each.task.head in own]
     for name in own:
         if not any(each.task.head == name and "dev" in each.splits for each in loaded):
             fix = "name a recipe that has it with --recipe, or other tasks with --task"
@@ -155,114 +148,105 @@ def _loaded(recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[Loaded
 
 def dev_sets(loaded: Sequence[LoadedTask]) -> list[DevSet]:
     """Return the dev sets of tasks with their texts."""
-    found = []
+    sets = []
     for each in loaded:
         for split, data in each.splits.items():
             if split.startswith("dev"):
                 table = data.table()
-                pairs = table["text2"].to_pylist() if each.task.pair else None
                 texts = table["text1"].to_pylist()
-                place = f"{each.task.name}/{split}"
-                found.append(DevSet(place, each.task, texts, pairs, all_gold(data), grouping(data)))
-    return found
+                if each.task.pair:
+                    texts = list(zip(texts, table["text2"].to_pylist(), strict=True))
+                sets.append(DevSet(f"{each.task.name}/{split}", each.task, texts, all_gold(data), grouping(data)))
+    return sets
 
 
-class Shipment:
-    """The folders of one export, each written, checked and described."""
+class Exporter:
+    """Writes, checks and describes the folders of one export."""
 
     def __init__(
         self,
         name: str,
-        predictor: Predictor,
+        model: TorchModel,
         recipe: Recipe,
         loaded: Sequence[LoadedTask],
         to: str,
         limit: float,
         watch: Watch,
     ) -> None:
-        self.name, self.predictor, self.recipe, self.loaded = name, predictor, recipe, loaded
+        self.name, self.model, self.recipe, self.loaded = name, model, recipe, loaded
         self.to, self.limit, self.watch = to, limit, watch
+        self.pooled = model.folder.model.encoder.pooling in POOLED  # which pipeline() does not know
         self.parity: list[Parity] = []
         self.rounded: list[Rounded] = []
 
     def make(self, place: Path, tasks: Sequence[Task]) -> None:
-        """Write a folder for some tasks, refuse it where it says something else, and describe it."""
-        folder = self.predictor.folder
+        """Write a folder for some tasks, refuse it where its answers differ, and describe it."""
         place.mkdir(exist_ok=True)
         sets = dev_sets([each for each in self.loaded if each.task.head in {task.name for task in tasks}])
-        before = {each.place: self._ask(self.predictor, "the model", each) for each in sets}
+        answers = {each.place: self._ask(self.model, "the model", each) for each in sets}
         if self.to == "huggingface":
-            huggingface.write_classifier(folder, tasks[0], place)
-            opened: Answerer = huggingface.ClassifierModel(place)
+            write_classifier(self.model.folder, tasks[0], place)
+            opened: Predictor = HuggingFaceModel(place)
         else:
-            write_onnx(folder, tasks, place)
+            write_onnx(self.model.folder, tasks, place)
             opened = OnnxModel(place)
-        parity = [self._check(opened, each, before[each.place]) for each in sets]
+        parity = [self._check(opened, each, answers[each.place]) for each in sets]
         refuse_difference(parity)
         rounded: list[Rounded] = []
         if self.to == "int8":
             round_weights(place)
-            opened = OnnxModel(place)
-            after = {each.place: self._ask(opened, "int8", each) for each in sets}
-            rounded = [found for each in sets for found in _rounded(each, before[each.place], after[each.place])]
+            opened, before = OnnxModel(place), answers
+            answers = {each.place: self._ask(opened, "int8", each) for each in sets}
+            rounded = [cost for each in sets for cost in _rounded(each, before[each.place], answers[each.place])]
             refuse_loss(rounded, self.limit)
-            parity = [compare(each.place, before[each.place], after[each.place]) for each in sets]
-            before = after
-        self._finish(place, tasks, opened, sets, before, parity, rounded)
+            parity = [compare(each.place, before[each.place], answers[each.place]) for each in sets]
+        self._finish(place, tasks, opened, sets, answers, parity, rounded)
         self.parity += parity
         self.rounded += rounded
 
-    def _ask(self, model: Answerer, who: str, rows: DevSet) -> Predictions:
-        """Return what a model says of all rows of a dev set."""
+    def _ask(self, model: Predictor, who: str, rows: DevSet) -> Predictions:
+        """Return a model's predictions for all rows of a dev set."""
         task, parts, total = self._head(rows), [], len(rows.texts)
         for start in range(0, total, _BLOCK):
             self.watch(Asking(who, rows.place, start, total))
-            span = slice(start, start + _BLOCK)
-            pairs = None if rows.pairs is None else rows.pairs[span]
-            parts.append(model.logits(rows.texts[span], pairs, [task])[task.name].logits)
+            parts.append(_predict(model, task, rows.texts[start : start + _BLOCK]).logits)
         self.watch(Asking(who, rows.place, total, total))
-        said = Predictions(rows.task, np.concatenate(parts))
-        refuse_no_numbers(who, rows.place, said)
-        return said
+        predictions = Predictions(rows.task, np.concatenate(parts))
+        refuse_no_numbers(who, rows.place, predictions)
+        return predictions
 
-    def _check(self, export: Answerer, rows: DevSet, before: Predictions) -> Parity:
-        task = self._head(rows)
-        said = export.logits(*rows.first(ROWS), [task])[task.name]
-        return compare(rows.place, Predictions(rows.task, before.logits[:ROWS]), said)
-
-    @property
-    def _pooled(self) -> bool:
-        """Whether a classifier cannot be asked by `pipeline()`, which knows no mean pooling."""
-        return self.predictor.folder.model.encoder.pooling in POOLED
+    def _check(self, export: Predictor, rows: DevSet, before: Predictions) -> Parity:
+        after = _predict(export, self._head(rows), rows.texts[:ROWS])
+        return compare(rows.place, Predictions(rows.task, before.logits[:ROWS]), after)
 
     def _head(self, rows: DevSet) -> Task:
         """Return the task whose head answers a dev set."""
-        return next(task for task in self.predictor.tasks if task.name == rows.task.head)
+        return next(task for task in self.model.tasks if task.name == rows.task.head)
 
-    def _asked(self, place: Path, opened: Answerer, task: Task) -> tuple[str, Callable[[Sequence[Text]], object]]:
-        """Return what answers when an export is timed, with what to say of it; it is what the card tells to use."""
+    def _asked(self, place: Path, opened: Predictor, task: Task) -> tuple[str, Ask]:
+        """Return what is timed, as the card shows to use it, with a description."""
         where = f"for {task.name}, on {counted(cores(), 'CPU core')}"
         if isinstance(opened, OnnxModel):
-            return f"{where} with {counted(opened.threads, 'thread')}", partial(_answer, opened, task)
-        threads, how = counted(torch.get_num_threads(), "thread"), f"by pipeline() in batches of {PIPELINE_BATCH}"
-        if self._pooled:
-            return f"{where} with {threads}, by understill", partial(_answer, opened, task)
-        return f"{where} with {threads}, {how}", huggingface.Pipeline(place).ask
+            return f"{where} with {counted(opened.threads, 'thread')}", partial(_predict, opened, task)
+        threads = counted(torch.get_num_threads(), "thread")
+        if self.pooled:
+            return f"{where} with {threads}, by understill", partial(_predict, opened, task)
+        return f"{where} with {threads}, by pipeline() in batches of {PIPELINE_BATCH}", Pipeline(place).ask
 
     def _finish(
         self,
         place: Path,
         tasks: Sequence[Task],
-        opened: Answerer,
+        opened: Predictor,
         sets: Sequence[DevSet],
-        said: Mapping[str, Predictions],
+        answers: Mapping[str, Predictions],
         parity: Sequence[Parity],
         rounded: Sequence[Rounded],
     ) -> None:
         """Write the card and the recipe beside what is exported."""
-        folder = self.predictor.folder
+        folder = self.model.folder
         timed, ask = self._asked(place, opened, self._head(sets[0]))
-        latency, rate = time_answers(ask, sets[0].some(_TIMED))
+        latency, rate = time_answers(ask, sets[0].texts[:_TIMED])
         card = Card(
             name=f"{self.recipe.name} {self.name}",
             to=self.to,
@@ -271,7 +255,7 @@ class Shipment:
             rows={each.task.name: {split: data.rows for split, data in each.splits.items()} for each in self.loaded},
             network=_network(folder),
             method=_method(self.recipe, self.name, tasks, folder.taught),
-            scores=[found for each in sets if (found := _dev_score(each, said[each.place]))],
+            scores=[value for each in sets if (value := _dev_score(each, answers[each.place]))],
             parity=parity,
             bytes=sum(path.stat().st_size for path in place.rglob("*") if path.is_file()),
             parameters=_count(folder, tasks),
@@ -283,27 +267,26 @@ class Shipment:
             },
             unlabelled=_unlabelled(self.recipe, tasks) if folder.taught else "",
             rounded=rounded,
-            program=lines_of(tasks[0]) if self.to == "huggingface" and self._pooled else (),
-            score_link=huggingface.score_link(folder, tasks[0]) if self.to == "huggingface" else "",
+            program=lines_of(tasks[0]) if self.to == "huggingface" and self.pooled else (),
+            score_link=score_link(folder, tasks[0]) if self.to == "huggingface" else "",
         )
         write_bytes(place / RECIPE, folder.path.joinpath(RECIPE).read_bytes())
         write_bytes(place / "README.md", as_markdown(card).encode())
         seal(place)
 
 
-def _answer(model: Answerer, task: Task, texts: Sequence[Text]) -> None:
-    """Answer texts, or pairs, as they are timed."""
-    model.logits(*apart(texts), [task])
+def _predict(model: Predictor, task: Task, texts: Sequence[Text]) -> Predictions:
+    return model.logits(*split_pairs(texts), [task])[task.name]
 
 
-def _dev_score(rows: DevSet, said: Predictions) -> DevScore | None:
+def _dev_score(rows: DevSet, predictions: Predictions) -> DevScore | None:
     """Return the first metric of a dev set with its interval; None where nothing can be scored."""
-    measured = score(rows.task, rows.gold, said.values, rows.groups)
-    if not measured:
+    scores = score(rows.task, rows.gold, predictions.values, rows.groups)
+    if not scores:
         return None
     metric = rows.task.metrics[0]
-    interval = interval_of(rows.task, rows.gold, said.values, rows.groups)
-    return DevScore(rows.place, len(rows.texts), metric, measured[metric], interval.low, interval.high)
+    interval = interval_of(rows.task, rows.gold, predictions.values, rows.groups)
+    return DevScore(rows.place, len(rows.texts), metric, scores[metric], interval.low, interval.high)
 
 
 def _rounded(rows: DevSet, before: Predictions, after: Predictions) -> list[Rounded]:
@@ -341,29 +324,29 @@ def _method(recipe: Recipe, name: str, tasks: Sequence[Task], distilled: bool) -
 
 def _teachers(recipe: Recipe, tasks: Sequence[Task]) -> list[str]:
     """Say who taught some of these tasks."""
-    found = []
+    names = []
     for each in recipe.teachers:
         if any(each.teaches_task(task.name) for task in tasks):
             what = each.describe()
             if isinstance(each, TrainedSpec):
                 what = f"{recipe.settings(each).encoder.name}, {what}"
-            found.append(f"{each.name} ({what})" if each.name else what)
-    return found
+            names.append(f"{each.name} ({what})" if each.name else what)
+    return names
 
 
 def _unlabelled(recipe: Recipe, tasks: Sequence[Task]) -> str:
     """Say what a student has read without labels."""
     share = recipe.student.unlabelled
-    found = []
+    names = []
     for task in tasks if share != 0 else ():
         spec = recipe.tasks.get(task.name)
         if spec is None or not any(each.teaches_task(task.name) for each in recipe.teachers):
             continue
         if spec.unlabelled:
-            found.append(f"{task.name} ({', '.join(spec.unlabelled)})")
+            names.append(f"{task.name} ({', '.join(spec.unlabelled)})")
         elif share and recipe.data.demo is not None and task.name in DEMO and not spec.own:
-            found.append(f"{task.name} (texts of the demo)")
-    if not found:
+            names.append(f"{task.name} (texts of the demo)")
+    if not names:
         return ""
     what = f"{share or 0.5:.0%} of such a task's rows in a batch, answered by teachers alone"
-    return f"It also read texts without labels, {what}: {', '.join(found)}."
+    return f"It also read texts without labels, {what}: {', '.join(names)}."

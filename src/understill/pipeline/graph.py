@@ -1,20 +1,17 @@
-"""The graph of a run: every stage of one plan or several, in the order in which one at a time would be run."""
+"""The dependency graph of a run: every stage of one plan or several, in the order in which one at a time would run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from understill.disk import fingerprint
-from understill.events import Watch
-from understill.pipeline.choosing import choose
-from understill.pipeline.floor import FloorPlan, floor_done, plan_floor, probe_floor
-from understill.pipeline.labelling import label, unheard
+from understill.atomic import fingerprint
+from understill.pipeline.linear_probe import ProbesPlan, fit_probes, plan_probes
 from understill.pipeline.model_training import evaluate_model, rows_of, scored, tokenise_rows, train_model
-from understill.pipeline.plan import (
+from understill.pipeline.plan.parts import (
     ChoicePlan,
     Distillation,
     ModelPlan,
@@ -22,13 +19,19 @@ from understill.pipeline.plan import (
     TargetsPlan,
     TeacherPlan,
     Wanted,
-    Words,
     max_length,
 )
+from understill.pipeline.soft_targets import label, unused
 from understill.pipeline.stage import Resources, Stage, never
-from understill.pipeline.verdicts import accepted, check_teachers, examine_teacher, refuse_weak
-from understill.pipeline.wording import make_words
-from understill.train.turns import places_of
+from understill.pipeline.teacher_selection import (
+    accepted,
+    check_teachers,
+    choose_candidates,
+    examine_teacher,
+    refuse_weak,
+)
+from understill.pipeline.vocabularies import make_words
+from understill.train.interleave import slots_of
 
 
 def stages_of(plans: Sequence[Plan], titles: Mapping[Path, str]) -> tuple[Stage, ...]:
@@ -46,7 +49,7 @@ def _merged(one: Stage, two: Stage) -> Stage:
     if two.dropped is never:
         return two
     needs = tuple(dict.fromkeys((*one.needs, *two.needs)))
-    return replace(one, needs=needs, dropped=partial(_all, one.dropped, two.dropped))
+    return replace(one, needs=needs, dropped=lambda: one.dropped() and two.dropped())
 
 
 def _stages(plans: Sequence[Plan], titles: Mapping[Path, str]) -> Iterator[Stage]:
@@ -55,22 +58,17 @@ def _stages(plans: Sequence[Plan], titles: Mapping[Path, str]) -> Iterator[Stage
         for targets in each.targets:
             askers.setdefault(targets.folder, []).append(each)
     for plan in plans:
-        yield from _outsiders(plan)
-    # Candidates of all runs come first, since so much hangs on the choice.
-    for plan in plans:
-        if plan.choice:
-            for model in plan.choice.candidates.values():
-                yield from _model(Wanted(plan, model, titles[model.folder]), askers)
-    for plan in plans:
-        if plan.choice:
-            yield _choice(plan.choice)
+        yield from _external_teachers(plan)
+    # Candidates of all runs come first, since so much depends on the choice.
+    choices = [(plan, plan.choice) for plan in plans if plan.choice]
+    for plan, choice in choices:
+        for model in choice.candidates.values():
+            yield from _model(Wanted(plan, model, titles[model.folder]), askers)
+    yield from (_choice(choice) for _, choice in choices)
     for plan in plans:
         for model in plan.all_models:
             yield from _model(Wanted(plan, model, titles[model.folder]), askers)
-    identities: dict[str, dict[str, str]] = {}
-    for plan in plans:
-        if floor := plan_floor(plan, identities):
-            yield _floor(floor)
+    yield from (_probes(probes) for plan in plans if (probes := plan_probes(plan)))
 
 
 def trained_keys(model: ModelPlan) -> tuple[str, str]:
@@ -82,21 +80,14 @@ def _model(wanted: Wanted, askers: Mapping[Path, Sequence[Distillation]]) -> Ite
     """Yield all that makes a model, from its words and the teachers' answers to its scores."""
     plan, model, title = wanted
     key, scores = trained_keys(model)
-    names, dropped = tuple(task.name for task in model.tasks), partial(_dropped, model) if model.choice else never
+    names, dropped = tuple(task.name for task in model.tasks), (lambda: model.dropped) if model.choice else never
     needs = [*trained_keys(model.start.model)] if model.start.model else []
     if model.choice:
         needs.append(model.choice.artifact.folder.name)
     if words := model.start.words:
-        yield Stage(
-            action="vocabulary",
-            name=title,
-            key=words.artifact.folder.name,
-            needs=(),
-            run=partial(_make_words, plan, words),
-            done=words.artifact.sound,
-            tasks=names,
-        )
-        needs.append(words.artifact.folder.name)
+        made, run = words.artifact, partial(make_words, plan, words)
+        yield Stage("vocabulary", title, made.folder.name, (), run, done=made.sound, tasks=names)
+        needs.append(made.folder.name)
     tokens = _tokens(plan, model)
     yield Stage("tokenise", title, tokens, tuple(needs), partial(tokenise_rows, wanted), dropped=dropped, tasks=names)
     needs.append(tokens)
@@ -113,8 +104,8 @@ def _model(wanted: Wanted, askers: Mapping[Path, Sequence[Distillation]]) -> Ite
         dropped=dropped,
         makes=model.artifact,
         resources=_resources(plan, model),
-        begun=partial(_begun, model),
-        open=partial(_open, model),
+        begun=lambda: model.started,
+        undecided=lambda: 0 < model.odds < 1,
         tasks=names,
     )
     yield Stage(
@@ -140,13 +131,13 @@ def _resources(plan: Plan, model: ModelPlan) -> Resources:
     training = model.settings.training
     rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
     read = float(training.steps * training.batch if training.steps else training.passes * rows)
-    return Resources(places_of(training.batch), read, training.precision, tuple(plan.recipe.output.trackers))
+    return Resources(slots_of(training.batch), read, training.precision, tuple(plan.recipe.output.trackers))
 
 
 def _distillation(
     plan: Plan, distillation: Distillation, title: str, askers: Mapping[Path, Sequence[Distillation]]
 ) -> Iterator[Stage]:
-    """Yield the examination of teachers, the look at who takes part, and the tables of what they say."""
+    """Yield the examination of teachers, the check of who takes part, and the tables of their answers."""
     teachers = (*distillation.candidates, *distillation.judged)
     yield from (_examination(plan, teacher) for teacher in teachers)
     yield Stage(
@@ -165,7 +156,7 @@ def _verdicts(teachers: Iterable[TeacherPlan]) -> tuple[str, ...]:
 
 
 def _checked(distillation: Distillation) -> str:
-    """Return the key of the look at who takes part in a distillation."""
+    """Return the key of the check of who takes part in a distillation."""
     verdicts = _verdicts((*distillation.candidates, *distillation.judged))
     return f"teachers-{fingerprint([verdicts, distillation.rule.model_dump(mode='json')])[:16]}"
 
@@ -181,7 +172,7 @@ def _examination(plan: Plan, teacher: TeacherPlan, rows: float = 0.0) -> Stage:
         needs=tuple(needs),
         run=partial(examine_teacher, plan, teacher),
         done=teacher.verdict.sound,
-        dropped=partial(_dropped, teacher) if teacher.choice else never,
+        dropped=(lambda: teacher.dropped) if teacher.choice else never,
         makes=teacher.verdict,
         resources=Resources(rows=rows),
         tasks=(teacher.task,),
@@ -197,25 +188,25 @@ def _label(plan: Plan, targets: TargetsPlan, distillations: Sequence[Distillatio
         needs=(*dict.fromkeys(models), *_verdicts(targets.candidates), *map(_checked, distillations)),
         run=partial(label, plan, targets),
         done=targets.artifact.sound,
-        dropped=partial(unheard, targets, distillations),
+        dropped=partial(unused, targets, distillations),
         makes=targets.artifact,
         tasks=(targets.task,),
     )
 
 
-def _outsiders(plan: Plan) -> Iterator[Stage]:
+def _external_teachers(plan: Plan) -> Iterator[Stage]:
     """Yield the examination of teachers that need no training, which comes before any training is done."""
-    if not plan.outsiders:
+    if not plan.external:
         return
-    yield from (_examination(plan, teacher, math.inf) for teacher in plan.outsiders)
-    rule, verdicts = plan.recipe.targets, _verdicts(plan.outsiders)
+    yield from (_examination(plan, teacher, math.inf) for teacher in plan.external)
+    rule, verdicts = plan.recipe.targets, _verdicts(plan.external)
     yield Stage(
         action="choose",
         name="teachers that need no training",
         key=f"teachers-{fingerprint(['outside', verdicts, rule.model_dump(mode='json')])[:16]}",
         needs=verdicts,
-        run=partial(refuse_weak, rule, plan.outsiders),
-        done=partial(accepted, rule, plan.outsiders),
+        run=partial(refuse_weak, rule, plan.external),
+        done=partial(accepted, rule, plan.external),
         resources=Resources(rows=math.inf),
     )
 
@@ -226,46 +217,19 @@ def _choice(choice: ChoicePlan) -> Stage:
         name=f"{choice.rule.count} of {', '.join(choice.candidates)}",
         key=choice.artifact.folder.name,
         needs=tuple(key for model in choice.candidates.values() for key in trained_keys(model)),
-        run=partial(choose, choice),
-        done=partial(_chosen, choice),
+        run=partial(choose_candidates, choice),
+        done=lambda: choice.chosen is not None,
         makes=choice.artifact,
     )
 
 
-def _floor(floor: FloorPlan) -> Stage:
+def _probes(probes: ProbesPlan) -> Stage:
     return Stage(
         action="probe",
-        name=floor.start.name,
-        key=f"probes-{fingerprint([probe.artifact.folder.name for probe in floor.probes])[:16]}",
+        name=probes.start.name,
+        key=f"probes-{fingerprint([probe.artifact.folder.name for probe in probes.probes])[:16]}",
         needs=(),
-        run=partial(probe_floor, floor),
-        done=partial(floor_done, floor),
-        tasks=tuple(probe.task.task.name for probe in floor.probes),
+        run=partial(fit_probes, probes),
+        done=probes.done,
+        tasks=tuple(probe.train.task.name for probe in probes.probes),
     )
-
-
-# What stages ask when it is their turn --------------------------------------------------------------------------------
-
-
-def _all(*asked: Callable[[], bool]) -> bool:
-    return all(each() for each in asked)
-
-
-def _dropped(plan: ModelPlan | TeacherPlan) -> bool:
-    return plan.dropped
-
-
-def _chosen(choice: ChoicePlan) -> bool:
-    return choice.chosen is not None
-
-
-def _make_words(plan: Plan, words: Words, watch: Watch) -> None:
-    make_words(plan, words)
-
-
-def _begun(model: ModelPlan) -> bool:
-    return model.started
-
-
-def _open(model: ModelPlan) -> bool:
-    return 0 < model.odds < 1

@@ -1,4 +1,4 @@
-"""Locks of an output folder: nothing is cleaned away while somebody is at work there."""
+"""Locks of an output folder: nothing is cleaned while a run uses it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from understill.errors import UserError
 
 @contextmanager
 def in_use(output: Path) -> Iterator[None]:
-    """Let others know that an output folder is in use."""
-    office = output / ".at-work"
-    office.mkdir(parents=True, exist_ok=True)
-    path = office / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
-    with FileLock(office / "door"):  # whoever cleans holds the door shut
+    """Mark an output folder as in use; several processes may."""
+    locks = output / ".at-work"
+    locks.mkdir(parents=True, exist_ok=True)
+    path = locks / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
+    with FileLock(locks / "door"):  # held while somebody cleans
         lock = FileLock(path)
         lock.acquire()
     try:
@@ -31,11 +31,11 @@ def in_use(output: Path) -> Iterator[None]:
 
 @contextmanager
 def unused(output: Path) -> Iterator[None]:
-    """Keep an output folder to oneself, or say that somebody is at work in it."""
-    office = output / ".at-work"
-    office.mkdir(parents=True, exist_ok=True)
-    with FileLock(office / "door"):
-        for path in office.glob("*.lock"):
+    """Hold an output folder exclusively; refused while a run uses it."""
+    locks = output / ".at-work"
+    locks.mkdir(parents=True, exist_ok=True)
+    with FileLock(locks / "door"):
+        for path in locks.glob("*.lock"):
             try:
                 with FileLock(path, timeout=0):
                     pass

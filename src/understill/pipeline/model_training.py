@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from understill.disk import write_json
-from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, Teaching, Turn, Watch
-from understill.losses.choose import make_objective
+from understill.atomic import write_json
+from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, TrainingState, Turn, Watch
+from understill.losses.fused import make_objective
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model, save_scores
-from understill.pipeline.initialise import first_weights, prepare_heads
-from understill.pipeline.labelling import join_targets
-from understill.pipeline.plan import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length
-from understill.pipeline.rule import Choice
-from understill.pipeline.scoring import dev_score, score_model
-from understill.pipeline.tokenising import Tokeniser, make_batches
-from understill.pipeline.tuning import tune
+from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
+from understill.pipeline.evaluation import dev_score, score_model
+from understill.pipeline.hyperparameter_search import tune
+from understill.pipeline.hyperparameters import Choice
+from understill.pipeline.initial_weights import first_weights, prepare_heads
+from understill.pipeline.plan.parts import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length
+from understill.pipeline.soft_targets import join_targets
 from understill.train.device import make_accelerator, pick_device
 from understill.train.fit import fit
 from understill.train.loop import Step
@@ -44,7 +44,7 @@ class TrainedModel:
 
 
 def read_trained(model: ModelPlan) -> TrainedModel:
-    """Return what a finished model has come to."""
+    """Return a finished model with its scores."""
     facts, scores = _read(model, "done.json"), _read(model, "scores.json")["scores"]
     place = model.folder / "model"
     return TrainedModel(model.name, model.role, place, scores, facts["history"], facts["seconds"], facts["chosen"])
@@ -63,23 +63,23 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
     plan, model, title = wanted
     recipe, distillation = plan.recipe, model.distillation
     model.artifact.clear()
-    watch(Teaching(title, "done" if model.done else "resumed" if model.started else "new"))
+    watch(TrainingState(title, "done" if model.done else "resumed" if model.started else "new"))
     if model.done:
         return
     joined = join_targets(plan, distillation) if distillation else {}
-    tokenizer = load_tokenizer(model.start.name, model.start.place)
-    tokens = tokeniser_of(plan, model, tokenizer, watch)
+    tokens = tokeniser_of(plan, model, load_tokenizer(model.start.name, model.start.place), watch)
+    inputs = ModelInputs(plan, model, title, tokens, joined, watch)
     choice = None
     if model.settings.training.lr == "auto":
-        choice = yield from tune(plan, model, title, tokens, joined, watch)
+        choice = yield from tune(inputs)
         model = replace(model, settings=choice.settings)
     training = model.settings.training
     batches = make_batches(plan, model, tokens, joined)
-    dev = {(task.task.name, "dev"): tokens(task, "dev") for task in model.scored if task.task in model.tasks}
+    dev = {task.task.name: tokens(task.splits["dev"]) for task in model.scored if task.task in model.tasks}
     network = first_weights(model)
     if not model.started:
         network.to(pick_device(recipe.machine))
-        yield from prepare_heads(plan, model, network, tokens, batches, title, watch)
+        yield from prepare_heads(replace(inputs, model=model), network, batches)
     accelerator = make_accelerator(recipe.machine, training.precision, recipe.output.trackers, model.folder)
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
     for event in fit(
@@ -102,15 +102,14 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
         watch(event)
     accelerator.end_training()
     network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).cpu()
-    save_model(
-        model.folder / "model", network, tokenizer, tokens.lengths, recipe.to_yaml(), {}, taught=_distilled(model)
-    )
+    place, distilled = model.folder / "model", _distilled(model)
+    save_model(place, network, tokens.tokenizer, tokens.lengths, recipe.to_yaml(), {}, taught=distilled)
     assert isinstance(event, Fitted), "what a training ends with"
-    _remember(model, event, choice)
+    _record(model, event, choice)
 
 
-def _remember(model: ModelPlan, fitted: Fitted, choice: Choice | None) -> None:
-    """Write down what a training came to, by which the model is finished; its checkpoints are not needed any more."""
+def _record(model: ModelPlan, fitted: Fitted, choice: Choice | None) -> None:
+    """Record a finished training; its checkpoints are not needed any more."""
     shutil.copyfile(model.folder / "work" / "log.jsonl", model.folder / "log.jsonl")
     facts = {
         "fingerprint": model.fingerprint,
@@ -132,7 +131,7 @@ def tokenise_rows(wanted: Wanted, watch: Watch) -> None:
     plan, model, _ = wanted
     tokens = tokeniser_of(plan, model, load_tokenizer(model.start.name, model.start.place), watch)
     for task, split, swapped in rows_of(model):
-        tokens(plan.loaded[task], split, swapped=swapped)
+        tokens(plan.loaded[task].splits[split], swapped=swapped)
 
 
 def rows_of(model: ModelPlan) -> list[tuple[str, str, bool]]:
@@ -181,8 +180,7 @@ def scored(model: ModelPlan) -> bool:
 def _dev_prints(model: ModelPlan) -> dict[str, str]:
     """Name the dev sets a model is scored on, with what they hold; not all of them take part in its training."""
     loaded = {task.task.name: task for task in model.scored}
-    sets = [place for task in model.tasks for place in dev_sets(loaded, task.name)]
-    return {f"{task.task.name}/{split}": task.splits[split].fingerprint for task, split in sets}
+    return {data.place: data.fingerprint for task in model.tasks for data in dev_sets(loaded, task.name)}
 
 
 def _numbers(event: Report | Evaluated | Fitted) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The outcome: what a run has come to, and the record of it in the run folder."""
+"""The record: the results of a run, as objects and as the JSON file of its folder."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from understill import disk
+from understill import atomic
 from understill.errors import UserError
 from understill.models.roles import RECORD
 
 if TYPE_CHECKING:  # which would import torch
     from understill.events import Scores
     from understill.pipeline.model_training import TrainedModel
-    from understill.pipeline.plan import Role
+    from understill.pipeline.plan.parts import Role
     from understill.recipe import Cell
     from understill.tasks import Task
 
@@ -29,7 +29,7 @@ ROLES: tuple[Role, ...] = ("model", "baseline", "finetuned baseline", "student",
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has come to."""
+    """The results of a run."""
 
     folder: Path
     models: tuple[TrainedModel, ...]
@@ -61,7 +61,7 @@ class Run:
 def read_record(path: Path) -> dict[str, Any]:
     """Return the record of a finished run."""
     try:
-        record = disk.read_record(path / RECORD)
+        record = atomic.read_record(path / RECORD)
         record["models"], record["cells"][0]["variant"]
     except OSError:
         raise UserError(f"{path}: no {RECORD} here, so this is no run → name the folder that a run printed") from None

@@ -1,4 +1,4 @@
-"""The run folder: what a run is made of, written before it begins, and what came out."""
+"""The run folder: the record of what a run is made of, written before it begins, and of its results."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from understill.disk import read_record, seal, write_bytes, write_record
+from understill.atomic import read_record, seal, write_bytes, write_record
 from understill.events import Scores
 from understill.models.roles import RECORD
 from understill.pipeline.aggregate import conclude
-from understill.pipeline.floor import floor_scores, plan_floor
-from understill.pipeline.model_training import TrainedModel, read_trained
-from understill.pipeline.pinning import write_pinned
-from understill.pipeline.plan import Plan, Study
+from understill.pipeline.evaluation import majority_scores
+from understill.pipeline.linear_probe import plan_probes
+from understill.pipeline.model_training import read_trained
+from understill.pipeline.pinned_recipe import write_pinned
+from understill.pipeline.plan.parts import Plan, Study
 from understill.pipeline.record import Run
-from understill.pipeline.scoring import majority_scores
-from understill.pipeline.verdicts import ensemble_scores, member_scores
+from understill.pipeline.teacher_selection import ensemble_scores, member_scores
 from understill.recipe import Recipe
 from understill.train.device import device_name, pick_device
 
@@ -31,23 +31,35 @@ log = logging.getLogger(__name__)
 
 #: The folder of a run folder that holds the other runs of its study.
 CELLS = "cells"
-#: The folder of a run folder that holds what teachers say together of the dev sets, by number: runs may share it.
+#: The folder of a run folder that holds the teachers' joint answers to the dev sets, by number: runs may share them.
 ANSWERS = "teachers"
 
 
 def begin_record(study: Study) -> dict[str, Any]:
     """Write the record of a run before anything is made: what a killed run has made is not to be cleaned away.
 
-    A finished record of the same artefacts stays until the end: somebody else may be reading it.
+    A finished record of the same artefacts stays until the end: another process may be reading it.
     """
     folder = study.recipe.output.path / study.recipe.name
     (folder / "models").mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "recipe.yaml", study.recipe.to_yaml().encode())
+    uses = sorted({path.name for _, plan in study.cells for path in _artifacts(plan)})
     roles = {model.name: model.role for model in study.plan.models}
-    record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": _uses(study), "roles": roles}
-    if not _finished(folder / RECORD, record["uses"]):
+    record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": uses, "roles": roles}
+    if not _finished(folder / RECORD, uses):
         write_record(folder / RECORD, record)
     return record
+
+
+def _artifacts(plan: Plan) -> Iterator[Path]:
+    """Yield the folders of the artefacts that the models, distillations and probes of a plan are made of."""
+    yield from (model.folder for model in plan.all_models)
+    yield from (plan.choice.artifact.folder,) if plan.choice else ()
+    yield from (table.folder for table in plan.targets)
+    yield from (teacher.verdict.folder for each in plan.distillations for teacher in (*each.candidates, *each.judged))
+    yield from (data.path.parent for data in plan.augmented)
+    probes = plan_probes(plan)
+    yield from (probe.artifact.folder for probe in probes.probes) if probes else ()
 
 
 def _finished(record: Path, uses: Sequence[str]) -> bool:
@@ -60,27 +72,25 @@ def _finished(record: Path, uses: Sequence[str]) -> bool:
 
 
 def finish_record(study: Study, record: dict[str, Any]) -> tuple[Run, ...]:
-    """Write down what came out, from what all stages have left."""
+    """Gather the results of all stages, write them down, and return them as runs."""
     folder = study.recipe.output.path / study.recipe.name
-    known: dict[Any, _Taught] = {}
-    identities: dict[str, dict[str, str]] = {}
-    guesses = {id(plan.loaded): plan for _, plan in study.cells}  # runs share their data where it is the same
-    majority = {data: majority_scores(plan) for data, plan in guesses.items()}
+    ensembles: dict[Any, _Ensemble] = {}
+    distinct = {id(plan.loaded): plan for _, plan in study.cells}  # runs share their data where it is the same
+    majority = {data: majority_scores(plan) for data, plan in distinct.items()}
     runs = []
     for number, (cell, plan) in enumerate(study.cells):
-        floor = plan_floor(plan, identities)
-        teachers, members, answers = _taught(plan, known, folder / ANSWERS)
+        probes, ensemble = plan_probes(plan), _ensemble(plan, ensembles, folder / ANSWERS)
         run = Run(
             folder=folder if number == 0 else folder / CELLS / cell.name,
             models=tuple(read_trained(model) for model in plan.models),
             majority=majority[id(plan.loaded)],
-            teachers=teachers,
-            members=members,
+            teachers=ensemble.scores,
+            members=ensemble.members,
             tasks={name: loaded.task for name, loaded in plan.loaded.items()},
             aid=_aid(plan),
             cell=cell,
-            answers=answers,
-            probe=floor_scores(floor) if floor else {},
+            answers=ensemble.answers,
+            probe=probes.scores() if probes else {},
         )
         runs.append(run)
     _clear(folder / CELLS, {each.folder.name for each in runs[1:]})
@@ -89,7 +99,7 @@ def finish_record(study: Study, record: dict[str, Any]) -> tuple[Run, ...]:
         shutil.rmtree(old, ignore_errors=True)
     for each in runs:
         (each.folder / "models").mkdir(parents=True, exist_ok=True)
-        _point_at_models(each.folder, each.models)
+        _link_models(each.folder, {model.name: model.folder for model in each.models})
     write_pinned(folder, study.plan.recipe, runs[0].models)
     _write(study, record, runs)
     return tuple(runs)
@@ -97,54 +107,42 @@ def finish_record(study: Study, record: dict[str, Any]) -> tuple[Run, ...]:
 
 def _write(study: Study, record: dict[str, Any], runs: Sequence[Run]) -> None:
     """Write the record of a finished run."""
-    folder = study.recipe.output.path / study.recipe.name
+    folder = runs[0].folder
     facts = [_facts(each, folder) for each in runs]
     cells = [
-        {
-            "name": each.cell.name,
-            "variant": each.cell.variant,
-            "levels": dict(each.cell.levels),
-            "seed": each.cell.seed,
-            **mine,
-        }
-        for each, mine in zip(runs, facts, strict=True)
-        if each.cell
+        {"name": cell.name, "variant": cell.variant, "levels": dict(cell.levels), "seed": cell.seed, **mine}
+        for (cell, _), mine in zip(study.cells, facts, strict=True)
     ]
-    record |= {
-        "state": "done",
-        "finished": time.time(),
-        "made_with": _made_with(study.recipe),
-        **facts[0],
-        "cells": cells,
-    }
+    made_with = _made_with(study.recipe)
+    record |= {"state": "done", "finished": time.time(), "made_with": made_with, **facts[0], "cells": cells}
     write_record(folder / RECORD, {**record, "findings": conclude(runs).facts()} if len(runs) > 1 else record)
 
 
-class _Taught(NamedTuple):
+class _Ensemble(NamedTuple):
     """How the teachers of a plan do on dev, together and by themselves, and where their joint answers are kept."""
 
-    teachers: Scores
+    scores: Scores
     members: dict[str, Scores]
     answers: Path | None
 
 
-def _taught(plan: Plan, known: dict[Any, _Taught], folder: Path) -> _Taught:
+def _ensemble(plan: Plan, known: dict[Any, _Ensemble], folder: Path) -> _Ensemble:
     """Score the teachers of a plan on dev; runs with the same ones have the same scores and answers."""
     key = tuple(
         (*(teacher.verdict.folder for teacher in (*each.teachers, *each.judged)), each.rule.model_dump_json())
         for each in plan.distillations
     )
     if key not in known:
-        teachers: Scores = {}
+        scores: Scores = {}
         members: dict[str, Scores] = {}
         answers = folder / str(len(known))
         for distillation in plan.distillations:
-            teachers |= ensemble_scores(plan, distillation, answers)
-            for name, scores in member_scores(distillation).items():
-                members.setdefault(name, {}).update(scores)
+            scores |= ensemble_scores(plan, distillation, answers)
+            for name, own in member_scores(distillation).items():
+                members.setdefault(name, {}).update(own)
         if answers.exists():
             seal(answers)
-        known[key] = _Taught(teachers, members, answers if teachers else None)
+        known[key] = _Ensemble(scores, members, answers if scores else None)
     return known[key]
 
 
@@ -184,56 +182,41 @@ def _version(package: str) -> str:
 
 
 def _aid(plan: Plan) -> str:
-    """Say what students have and baselines have not."""
+    """Name what students have and baselines have not."""
     more = plan.augmented and not any(model.augmented for model in plan.models if model.role == "baseline")
     before = any(model.start.model for model in plan.models if model.role == "student")
     had = ["teachers"] if plan.distillations else ["what came before"] if before else []
     return " and ".join([*had, *(["augmentation"] if more else [])])
 
 
-def _uses(study: Study) -> list[str]:
-    """Name the artefacts that the models, distillations and floors of all runs are made of."""
-    identities: dict[str, dict[str, str]] = {}
-    return sorted({folder.name for _, plan in study.cells for folder in _made(plan, identities)})
-
-
-def _made(plan: Plan, identities: dict[str, dict[str, str]]) -> Iterator[Path]:
-    yield from (model.folder for model in plan.all_models)
-    yield from (plan.choice.artifact.folder,) if plan.choice else ()
-    yield from (table.folder for table in plan.targets)
-    yield from (teacher.verdict.folder for each in plan.distillations for teacher in (*each.candidates, *each.judged))
-    yield from (data.path.parent for data in plan.augmented)
-    floor = plan_floor(plan, identities)
-    yield from (probe.artifact.folder for probe in floor.probes) if floor else ()
+# Links ----------------------------------------------------------------------------------------------------------------
 
 
 def _clear(folder: Path, kept: Collection[str]) -> None:
     """Forget the runs of an earlier study under this name, which are links to models and nothing else."""
     for each in folder.iterdir() if folder.is_dir() else ():
         if each.name not in kept and (each / "models").is_dir():
-            _point_at_models(each, ())
-            with contextlib.suppress(OSError):  # somebody has put something there
+            _link_models(each, {})
+            with contextlib.suppress(OSError):  # it holds something else
                 (each / "models").rmdir()
                 each.rmdir()
     with contextlib.suppress(OSError):
         folder.rmdir()
 
 
-def _point_at_models(folder: Path, trained: tuple[TrainedModel, ...]) -> None:
-    """Let the run folder point at its models, and no longer at those of an earlier run under this name."""
+def _link_models(folder: Path, models: dict[str, Path]) -> None:
+    """Link a run folder to its models, by name, and no longer to those of an earlier run under this name.
+
+    Where links are not allowed, run.json still says where models are.
+    """
     for link in (folder / "models").iterdir():
-        if link.is_symlink() and link.name not in {model.name for model in trained}:
+        if link.is_symlink() and link.name not in models:
             link.unlink()
-    for model in trained:
-        _point(folder / "models" / model.name, Path(os.path.relpath(model.folder, folder / "models")))
-
-
-def _point(link: Path, target: Path) -> None:
-    """Let a run folder point at a model; where links are not allowed, run.json still says where it is."""
-    try:
-        fresh = link.with_name(f".{link.name}.{os.getpid()}")
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(target, target_is_directory=True)
-        fresh.replace(link)
-    except OSError as error:
-        log.info("no link %s: %s", link, error)
+    for name, target in models.items():
+        fresh = folder / "models" / f".{name}.{os.getpid()}"
+        try:
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(os.path.relpath(target, fresh.parent), target_is_directory=True)
+            fresh.replace(folder / "models" / name)
+        except OSError as error:
+            log.info("no link %s: %s", name, error)

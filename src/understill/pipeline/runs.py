@@ -1,4 +1,4 @@
-"""What is kept: the runs of a folder, and the artefacts that none of them refers to."""
+"""The runs of an output folder, and the artefacts that none of them uses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understill.disk import read_record
+from understill.atomic import read_record
 from understill.errors import UserError
 from understill.models.roles import RECORD
 from understill.pipeline.locks import unused
 from understill.pipeline.record import own_cells
 from understill.tasks.metric import is_error
 
-#: What the folders are called that may be removed; whatever else lies there is not ours.
+#: Prefixes of the folders that may be removed; anything else there is the user's.
 ARTIFACTS = ("augmented", "choice", "model", "probe", "targets", "verdict")
 CACHED = ("data", "tokens", "words")
 
@@ -37,7 +37,7 @@ class Kept:
 
     @property
     def means(self) -> dict[str, float]:
-        """The first metrics on dev by the part that models play, their mean over tasks and seeds."""
+        """The mean of primary metrics on dev over tasks and seeds, by the role of models."""
         scores: dict[str, list[float]] = {}
         for model in (model for cell in self.cells for model in cell["models"].values()):
             for place, values in model["scores"].items():
@@ -49,7 +49,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Waste:
-    """Something that no run refers to."""
+    """Something that no run uses."""
 
     path: Path
     bytes: int
@@ -65,7 +65,7 @@ def list_runs(folder: Path) -> list[Kept]:
 
 
 def clean(folder: Path, *, cache: bool = False, remove: bool = True) -> list[Waste]:
-    """Remove the artefacts that no run refers to, and return what they were; not while somebody is at work there.
+    """Remove the artefacts that no run uses, and return what they were; not while a run is at work there.
 
     `cache` takes the data, tokens and words that are kept between runs as well; they are made again when needed.
     """
@@ -80,11 +80,11 @@ def clean(folder: Path, *, cache: bool = False, remove: bool = True) -> list[Was
         waste = {path: [path] for path in idle}
         if cache:
             waste[folder / "cache"] = [path for name in CACHED for path in (folder / "cache").glob(f"{name}-*")]
-        found = [Waste(path, sum(map(_size, parts))) for path, parts in waste.items() if parts]
+        wasted = [Waste(path, sum(map(_size, parts))) for path, parts in waste.items() if parts]
         for path in [part for parts in waste.values() for part in parts] if remove else ():
             shutil.rmtree(path)
             path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
-        return found
+        return wasted
 
 
 def _no_folder(folder: Path) -> UserError:
@@ -99,7 +99,7 @@ def _records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
             facts = read_record(path)
             facts["uses"], facts["state"], facts["started"]
         except (OSError, ValueError, KeyError, TypeError):
-            # Without its list of artefacts nobody knows what it needs, so nothing may be cleaned.
+            # Without its list of artefacts it is unknown what it needs, so nothing may be cleaned.
             raise UserError(
                 f"{path} cannot be read as the record of a run; remove it, or run its recipe again"
             ) from None

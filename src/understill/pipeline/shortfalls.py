@@ -1,4 +1,4 @@
-"""Shortfalls: models that are below what they should beat, in a sentence each, with what to try."""
+"""Shortfalls: models that score below what they should beat, in a sentence each, with what to try."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from understill.recipe import Recipe
     from understill.tasks import Task
 
-#: Points by which a model may be below another without a word.
+#: Points by which a model may be below another without a remark.
 MARGIN = 0.5
-#: Points by which a student may be above its teachers without a word: it has seen more text than they have.
+#: Points by which a student may be above its teachers without a remark: it has seen more text than they have.
 AHEAD = 2.0
 #: What marks a score in a table, and what that means.
 MARK = " ↓"
@@ -30,15 +30,15 @@ class Shortfall(NamedTuple):
 
 
 def shortfalls(firsts: Mapping[str, Mapping[str, float]], recipe: Recipe) -> list[Shortfall]:
-    """Name what is below what it should beat, given each task's first metric ×100, by column and task."""
-    found = []
+    """Name what is below what it should beat, given each task's primary metric ×100, by column and task."""
+    below = []
     for main in (name for name in firsts if name not in BESIDE):
         who = "the student" if main == "student" else "the model"
         for task, value in firsts[main].items():
             floor = firsts.get(PROBE, {}).get(task)
             if floor is not None and _below(value, floor):
                 what = f"{who} ({value:.1f}) is below a linear head on the frozen encoder ({floor:.1f})"
-                found.append(Shortfall(task, main, f"{task}: {what} → {_for_model(recipe)}"))
+                below.append(Shortfall(task, main, f"{task}: {what} → {_for_model(recipe)}"))
     for task, value in firsts.get("teachers", {}).items():
         better = [
             f"the {name} ({firsts[name][task]:.1f})"
@@ -46,9 +46,11 @@ def shortfalls(firsts: Mapping[str, Mapping[str, float]], recipe: Recipe) -> lis
             if _below(value, firsts.get(name, {}).get(task), margin)
         ]
         if better:
-            what = f"the teachers ({value:.1f}) are below {listed(better, 'and')}, {_so(firsts, task)}"
-            found.append(Shortfall(task, "teachers", f"{task}: {what} → {_for_teachers(recipe)}"))
-    return found
+            helped = _helped(firsts, task)
+            so = "which gained from them" if helped else "so they have little to teach"
+            what = f"the teachers ({value:.1f}) are below {listed(better, 'and')}, {so}"
+            below.append(Shortfall(task, "teachers", f"{task}: {what} → {_for_teachers(recipe, helped)}"))
+    return below
 
 
 def marks_of(below: Iterable[Shortfall], tasks: Mapping[str, Task]) -> dict[tuple[str, str, str], str]:
@@ -56,11 +58,10 @@ def marks_of(below: Iterable[Shortfall], tasks: Mapping[str, Task]) -> dict[tupl
     return {(f"{each.task}/dev", tasks[each.task].metrics[0], each.column): MARK for each in below}
 
 
-def _so(firsts: Mapping[str, Mapping[str, float]], task: str) -> str:
-    """Say what follows from teachers that are below others."""
+def _helped(firsts: Mapping[str, Mapping[str, float]], task: str) -> bool:
+    """Tell whether a student gained from teachers that are no worse than its baseline."""
     teachers, baseline, student = (firsts.get(name, {}).get(task, 0.0) for name in ("teachers", "baseline", "student"))
-    helped = "baseline" in firsts and _below(baseline, student) and not _below(teachers, baseline)
-    return "which gained by them all the same" if helped else "so they have little to teach"
+    return "baseline" in firsts and _below(baseline, student) and not _below(teachers, baseline)
 
 
 def _below(value: float, other: float | None, margin: float = MARGIN) -> bool:
@@ -69,7 +70,7 @@ def _below(value: float, other: float | None, margin: float = MARGIN) -> bool:
 
 
 def _for_model(recipe: Recipe) -> str:
-    """Say what may raise a model above the floor."""
+    """Suggest what may raise a model above the linear probe."""
     settings = recipe.settings(recipe.student)
     tries = []
     if settings.training.lr != "auto":
@@ -81,7 +82,7 @@ def _for_model(recipe: Recipe) -> str:
     return listed([*tries, "give it more rows"])
 
 
-def _for_teachers(recipe: Recipe) -> str:
-    """Say what may make teachers better than those they teach."""
+def _for_teachers(recipe: Recipe, helped: bool) -> str:
+    """Suggest what may make teachers better than their students."""
     tries = ["train them longer", "use a larger encoder"] if recipe.trained else ["take better ones"]
-    return listed([*tries, "leave the task out of `teachers`"])
+    return listed([*tries, *([] if helped else ["leave the task out of `teachers`"])])

@@ -1,4 +1,4 @@
-"""A stage: what it needs, what it makes, and what it takes to run it; no stage knows what runs it."""
+"""A stage: what it needs, what it makes and what it takes to run it; no stage knows which engine runs it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from understill.events import Watch
 Action = Literal[
     "vocabulary", "tokenise", "train", "distil", "finetune", "evaluate", "choose", "examine", "label", "probe"
 ]
-#: Those that are there for others: nobody asks for them once these are made.
-PASSING: tuple[Action, ...] = ("vocabulary", "tokenise", "label")
+#: Those that are made for others only: not wanted for themselves.
+INTERMEDIATE: tuple[Action, ...] = ("vocabulary", "tokenise", "label")
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Resources:
 
 
 def never() -> bool:
-    """Say no."""
+    """Return False."""
     return False
 
 
-#: What is said of stages that are left to be done.
-_LEFT: dict[Action, str] = {
+#: The state of stages that are still to be done.
+_STATES: dict[Action, str] = {
     "train": "to be trained", "distil": "to be trained", "finetune": "to be trained", "evaluate": "to be scored",
     "examine": "to be asked", "label": "to be written", "probe": "to be scored",
 }  # fmt: skip
@@ -50,21 +50,19 @@ class Stage:
     done: Callable[[], bool] = never  # whether what it makes is there and sound
     dropped: Callable[[], bool] = never  # whether it is known to be left out by a choice that came before
     begun: Callable[[], bool] = never  # whether it goes on from where it was stopped
-    open: Callable[[], bool] = never  # whether a choice that is still to be made may leave it out
-    makes: Artifact | None = (
-        None  # whose lock it holds; None for what lies in the cache, and for a look at what others made
-    )
+    undecided: Callable[[], bool] = never  # whether a choice that is still to be made may leave it out
+    makes: Artifact | None = None  # whose lock it holds; None for what lies in the cache, and for checks
     resources: Resources = Resources()
     tasks: tuple[str, ...] = ()
 
     @property
     def waiting(self) -> str:
-        """What a process says that waits for another one to make it."""
+        """What it makes, for a process that waits until another one has made it."""
         articles = {"examine": "the verdict on ", "label": "the soft targets of ", "choose": "the choice of "}
         return f"{articles.get(self.action, '')}{self.name}"
 
     def state(self) -> str:
-        """Say how far it is, where it is left to be done."""
-        if self.open():
+        """Return its state, where it is still to be done."""
+        if self.undecided():
             return "if chosen"
-        return "goes on from a checkpoint" if self.begun() else _LEFT.get(self.action, "to be made")
+        return "goes on from a checkpoint" if self.begun() else _STATES.get(self.action, "to be made")

@@ -1,4 +1,4 @@
-"""Checks of a whole recipe: what its sections, each sound by itself, get wrong together."""
+"""Checks of a whole recipe: what its sections, each valid by itself, get wrong together."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 
 from understill.errors import nearest
 from understill.recipe.schema import Distil, Partial, TargetsSpec, TrainedSpec, Training
+from understill.recipe.section import Fault
 from understill.recipe.sweep import study_faults
 
 if TYPE_CHECKING:
     from understill.recipe.experiment import Recipe
 
-Fault = tuple[str, str]  # where, and what is wrong in words
-
 
 def recipe_faults(recipe: Recipe) -> Iterator[Fault]:
     """Yield all that is wrong with a recipe whose sections are sound."""
-    yield from _strange_tasks(recipe)
+    yield from _unknown_tasks(recipe)
     yield from _idle(recipe)
-    yield from _unsettled(recipe)
+    yield from _contradictions(recipe)
     yield from study_faults(recipe.ablations, recipe.factors)
     names = [str(teacher.name) for teacher in recipe.teachers]
     weights = recipe.targets.weights if isinstance(recipe.targets.weights, dict) else {}
@@ -37,19 +36,14 @@ def _trained_parts(recipe: Recipe) -> Iterator[tuple[str, Partial]]:
     yield "student", recipe.student
 
 
-def _strange_tasks(recipe: Recipe) -> Iterator[Fault]:
+def _unknown_tasks(recipe: Recipe) -> Iterator[Fault]:
     """Yield where a task is named that the recipe does not have."""
-    named = [
-        *((f"heads.tasks.{name}", name) for name in recipe.heads.tasks),
-        *((f"student.distil.tasks.{name}", name) for name in recipe.student.distil.tasks),
-        *(
-            (f"targets.best.by.{at}", name)
-            for at, name in enumerate(recipe.targets.best.by if recipe.targets.best else ())
-        ),
-    ]
-    named += [(f"student.tasks.{at}", name) for at, name in enumerate(recipe.student.tasks)]
-    if recipe.student.augment:
-        named += [(f"student.augment.tasks.{name}", name) for name in recipe.student.augment.tasks]
+    student, best = recipe.student, recipe.targets.best
+    named = [(f"heads.tasks.{name}", name) for name in recipe.heads.tasks]
+    named += [(f"student.distil.tasks.{name}", name) for name in student.distil.tasks]
+    named += [(f"targets.best.by.{at}", name) for at, name in enumerate(best.by if best else ())]
+    named += [(f"student.tasks.{at}", name) for at, name in enumerate(student.tasks)]
+    named += [(f"student.augment.tasks.{name}", name) for name in (student.augment.tasks if student.augment else ())]
     for number, teacher in enumerate(recipe.teachers):
         named += [(f"teachers.{number}.{key}", name) for key, name in teacher.named_tasks()]
     for place, part in _trained_parts(recipe):
@@ -60,7 +54,7 @@ def _strange_tasks(recipe: Recipe) -> Iterator[Fault]:
 
 
 def _idle(recipe: Recipe) -> Iterator[Fault]:
-    """Yield what would do nothing: texts that nobody labels, teachers of nothing, settings without teachers."""
+    """Yield what would have no effect: texts that nobody labels, teachers of nothing, settings without teachers."""
     fix = "name teachers, or leave it out"
     learnt = recipe.student.tasks or tuple(recipe.tasks)
     taught = [name for name in learnt if any(teacher.teaches_task(name) for teacher in recipe.teachers)]
@@ -88,31 +82,31 @@ def _idle(recipe: Recipe) -> Iterator[Fault]:
 
 
 def _idle_encoders(recipe: Recipe) -> Iterator[Fault]:
-    """Yield settings of encoders that nobody reads: each belongs to some kinds of encoder only."""
+    """Yield settings that the named encoder does not have."""
     names = set()
     for place, part in _trained_parts(recipe):
         names.add(name := recipe.settings(part).encoder.name)
         for key, words in part.encoder.idle(name) if part.encoder else ():
             yield f"{place}.encoder.{key}", words
-    # What stands at the top is for whoever it fits.
-    found = [dict(recipe.encoder.idle(name)) for name in names]
-    for key, words in found[0].items():
-        if all(key in each for each in found):
+    # A setting at the top is for all models that have it.
+    idle = [dict(recipe.encoder.idle(name)) for name in names]
+    for key, words in idle[0].items():
+        if all(key in each for each in idle):
             yield f"encoder.{key}", words
 
 
-def _unsettled(recipe: Recipe) -> Iterator[Fault]:
-    """Yield settings that do not go together once they are laid over those at the top."""
-    # Each with the sections that are laid over the top, the last one first.
+def _contradictions(recipe: Recipe) -> Iterator[Fault]:
+    """Yield settings of training that exclude each other once a part's own override those at the top."""
+    # Each with the sections that override the top, the last one first.
     parts: list[tuple[Training, dict[str, Training | None]]] = []
     for place, part in _trained_parts(recipe):
         mine = {f"{place}.training": part.training}
         parts.append((recipe.settings(part).training, mine))
         if part.finetune:
             parts.append((recipe.finetuning(part).training, {f"{place}.finetune": part.finetune, **mine}))
-    found: dict[tuple[str, str], None] = {}  # the same fault may be laid over again
+    faults: dict[Fault, None] = {}  # several parts may have the same
     for whole, layers in parts:
-        for key, words in whole.faults():
+        for key, words in whole.contradictions():
             homes = (place for place, given in layers.items() if given and key in given.model_fields_set)
-            found[f"{next(homes, 'training')}.{key}", words] = None
-    yield from found
+            faults[f"{next(homes, 'training')}.{key}", words] = None
+    yield from faults

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationInfo, field_validator
 
 from understill.recipe.checks import recipe_faults
-from understill.recipe.mistakes import shown
 from understill.recipe.schema import (
     DataSpec,
     EncoderSpec,
@@ -29,12 +28,17 @@ from understill.recipe.schema import (
     Training,
     over,
 )
-from understill.recipe.section import Section, Seed, as_list, faulty
+from understill.recipe.section import Fault, Section, Seed, as_list, shown
 from understill.recipe.sweep import Variant, grid_teachers, several_seeds
-from understill.recipe.yamlfile import dump_yaml
+from understill.recipe.yaml import dump_yaml
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Changes = dict[str, Any]
+
+
+def _filled(value: Any) -> Any:
+    """Return a mapping with {} where a key has no value."""
+    return {key: {} if each is None else each for key, each in value.items()} if isinstance(value, dict) else value
 
 
 class Recipe(Section):
@@ -67,21 +71,11 @@ class Recipe(Section):
 
     @field_validator("ablations", "factors", mode="before")
     @classmethod
-    def _no_study(cls, value: Any) -> Any:
+    def _study(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.field_name == "factors" and isinstance(value, dict):
+            # A level without changes is the recipe as it is.
+            return {factor: _filled(levels) for factor, levels in value.items()}
         return {} if value is None else value
-
-    @field_validator("factors", mode="before")
-    @classmethod
-    def _levels(cls, value: Any) -> Any:
-        """Take a level without changes, which is the recipe as it is."""
-        if not isinstance(value, dict):
-            return value
-        return {
-            factor: {level: {} if given is None else given for level, given in levels.items()}
-            if isinstance(levels, dict)
-            else levels
-            for factor, levels in value.items()
-        }
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -95,9 +89,7 @@ class Recipe(Section):
                 if value.count(name) > 1:
                     raise ValueError(f'"{name}" is named twice → name each task once')
             return {name: {} for name in value}
-        if isinstance(value, dict):
-            return {name: {} if spec is None else spec for name, spec in value.items()}
-        return value
+        return _filled(value)
 
     @field_validator("tasks")
     @classmethod
@@ -125,11 +117,9 @@ class Recipe(Section):
         usual = (name for name in ("teacher", *(f"teacher{number}" for number in range(2, 1000))) if name not in taken)
         return tuple(teacher if teacher.name else teacher.model_copy(update={"name": next(usual)}) for teacher in value)
 
-    @model_validator(mode="after")
-    def _whole(self) -> Recipe:
-        if faults := list(recipe_faults(self)):
-            raise faulty(*faults)
-        return self
+    def faults(self) -> Iterator[Fault]:
+        """Yield what sections, each sound by itself, get wrong together."""
+        return recipe_faults(self)
 
     @property
     def trained(self) -> tuple[TrainedSpec, ...]:

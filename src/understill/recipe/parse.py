@@ -1,8 +1,11 @@
-"""Parsing: a recipe from its file or from plain values, with everything that is wrong told at once."""
+"""Parsing: a recipe and its variants from a file or plain values, with all errors reported at once."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import glob
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +13,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from understill.errors import Problem, RecipeError, UserError
-from understill.recipe.experiment import Recipe
-from understill.recipe.location import located
-from understill.recipe.mistakes import by_line, explain, shown
-from understill.recipe.paths import write
+from understill.recipe.experiment import Changes, Recipe
+from understill.recipe.messages import by_line, explain
+from understill.recipe.overrides import Leaf, differences, read, write
 from understill.recipe.schema import TeacherSpec
-from understill.recipe.study import with_variants
+from understill.recipe.section import shown
 from understill.recipe.sweep import COMMON, KEYS, Variant, origins, variants
-from understill.recipe.yamlfile import Places, read_yaml, read_yaml_value
+from understill.recipe.yaml import Places, read_yaml, read_yaml_value
 
 
 def load_recipe(path: str | Path, sets: tuple[str, ...] = ()) -> Recipe:
@@ -38,16 +40,15 @@ def make_recipe(values: dict[str, Any], places: Places | None = None, folder: Pa
     problems: list[Problem] = []
     recipe = _checked(values, places, problems)
     plain = {key: value for key, value in values.items() if key not in KEYS}
-    found = []
-    for variant in variants(values):
-        if variant.changes:
-            found.append((variant, _varied(plain, variant, places, problems)))
-        else:
-            found.append((variant, recipe))
+    recipes = [
+        (variant, _varied(plain, variant, places, problems) if variant.changes else recipe)
+        for variant in variants(values)
+    ]
     if recipe is None or problems:
         raise RecipeError(places.file, by_line(problems))
-    made = [(variant, located(each, folder)) for variant, each in found if each]
-    return with_variants(located(recipe, folder), made, places)
+    return _with_variants(
+        _located(recipe, folder), [(variant, _located(each, folder)) for variant, each in recipes if each], places
+    )
 
 
 def _checked(values: dict[str, Any], places: Places, problems: list[Problem], where: str = "") -> Recipe | None:
@@ -58,18 +59,16 @@ def _checked(values: dict[str, Any], places: Places, problems: list[Problem], wh
         # What a grid stands for is reported where the grid is written.
         moved = {"teachers": origins(values.get("teachers"), TeacherSpec)}
         for problem in explain(error, Recipe, places, moved, values):
-            if where and not places.overridden(problem.place):
-                here = replace(problem, what=f"with {where}: {problem.what}")
-            else:
-                here = problem
+            what = f"with {where}: " if where and problem.place not in places.overrides.values() else ""
+            here = replace(problem, what=what + problem.what)
             if not {problem, here} & set(problems):
                 problems.append(here)
         return None
 
 
 def _varied(plain: dict[str, Any], variant: Variant, places: Places, problems: list[Problem]) -> Recipe | None:
-    """Return the recipe with a variant's changes; what is wrong with them is reported where they are written."""
-    values, there, sound = copy.deepcopy(plain), places.copy(), True
+    """Return the recipe with a variant's changes; their errors are reported where they are written."""
+    values, there, sound = copy.deepcopy(plain), replace(places, overrides=dict(places.overrides)), True
     for change in variant.changes:
         if change.path[0] in COMMON:
             continue  # which is a fault of the study
@@ -82,7 +81,7 @@ def _varied(plain: dict[str, Any], variant: Variant, places: Places, problems: l
             what, _, fix = str(error).partition(" → ")
             problem, sound = Problem(place, f"{'.'.join(change.path)}: {what}", fix), False
             problems += [problem] if problem not in problems else []
-        there.override(change.path, place)
+        there.overrides[change.path] = place
     return _checked(values, there, problems, variant.name) if sound else None
 
 
@@ -96,4 +95,84 @@ def _apply(values: dict[str, Any], places: Places, change: str) -> None:
         write(values, path, read_yaml_value(text, f'--set "{change}"'), Recipe, "write --set {}=…")
     except ValueError as error:
         raise UserError(f'--set "{change}": {error}') from None
-    places.override(path, f"--set {change}")
+    places.overrides[path] = f"--set {change}"
+
+
+def _located(recipe: Recipe, folder: Path) -> Recipe:
+    """Return a recipe that knows its folder, with relative paths that only this folder has spelled out."""
+
+    def move(name: str) -> str:
+        here, there = Path(name).expanduser(), folder / name
+        return str(there) if not _exists(here) and _exists(there) else name
+
+    moved = recipe.located(move)
+    moved._folder = folder
+    return moved
+
+
+def _exists(path: Path) -> bool:
+    """Tell whether a path, or anything that fits a pattern, exists."""
+    return path.exists() or (glob.has_magic(str(path)) and any(glob.iglob(str(path), recursive=True)))
+
+
+# Variants of a study -------------------------------------------------------------------------------------------------
+
+
+def _with_variants(recipe: Recipe, variants: list[tuple[Variant, Recipe]], places: Places) -> Recipe:
+    """Return a recipe that knows its variants, spelled out so that a copy with all defaults stands for the same."""
+    first = variants[0][1]
+    dumps = {variant.name: each.model_dump(mode="json", exclude=set(KEYS)) for variant, each in variants}
+    base = dumps[variants[0][0].name]
+    ablations = {name: differences(base, dumps[name]) for name in recipe.ablations}
+    if idle := [name for name, changes in ablations.items() if not changes]:
+        what, fix = "the recipe has these values already", "change others, or leave it out"
+        problems = [Problem(places.of(("ablations", name)), f"ablations.{name}: {what}", fix) for name in idle]
+        raise RecipeError(places.file, problems)
+    factors: dict[str, dict[str, Changes]] = {}
+    usual = variants[0][0].levels
+    for variant, _ in variants:
+        for factor, level in variant.levels.items():
+            if {**usual, factor: level} == variant.levels:
+                mine = [change for change in variant.changes if change.written[1:3] == (factor, level)]
+                factors.setdefault(factor, {})[level] = _spelled_out(mine, base, dumps[variant.name])
+    if factors and (fault := _entangled([variant for variant, _ in variants], dumps, factors)):
+        raise RecipeError(places.file, [Problem(places.of(("factors",)), f"factors: {fault[0]}", fault[1])])
+    seeds = {"seed": recipe.seeds[0]} if recipe.seeds else {}
+    whole = first.model_copy(update={"seeds": recipe.seeds, "ablations": ablations, "factors": factors, **seeds})
+    if recipe.ablations or recipe.factors:
+        whole._variants = tuple(variants)
+    return whole
+
+
+def _spelled_out(written: list[Leaf], base: dict[str, Any], other: dict[str, Any]) -> Changes:
+    """Return what a level changes: all that is written, which other factors may override, and what follows from it."""
+    given: Changes = {}
+    for path in (change.path for change in written if len(change.path) > 1):
+        with contextlib.suppress(LookupError):  # a later factor has written over it
+            given[".".join(path)] = read(other, path)
+    rest = differences(_changed(base, given), other)
+    return {name: value for name, value in given.items() if name not in rest} | rest
+
+
+def _changed(base: dict[str, Any], *levels: Changes) -> dict[str, Any]:
+    """Return a copy of plain values with changes written into it."""
+    whole = copy.deepcopy(base)
+    for changes in levels:
+        for name, value in changes.items():
+            write(whole, tuple(name.split(".")), copy.deepcopy(value), Recipe, "write {}: …")
+    return whole
+
+
+def _entangled(
+    variants: list[Variant], dumps: dict[str, dict[str, Any]], factors: dict[str, dict[str, Changes]]
+) -> tuple[str, str] | None:
+    """Return what is wrong with a design in which the meaning of a level depends on the other factors."""
+    for one, other in itertools.combinations(dumps, 2):
+        if dumps[one] == dumps[other]:
+            return f"{one} and {other} would be the same run", "let each level change what no later factor writes over"
+    for variant in variants:
+        changes = [factors[factor][level] for factor, level in variant.levels.items()]
+        if odd := differences(_changed(dumps[variants[0].name], *changes), dumps[variant.name]):
+            what = f"what a level means for {next(iter(odd))} depends on the other factors, as {variant.name} shows"
+            return what, "write that value out in all levels of one factor"
+    return None

@@ -1,10 +1,10 @@
-"""Sections: what a recipe is built of, frozen and strict about what may stand there."""
+"""Sections: the frozen, strict models a recipe is built of, and the types of their values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
     BaseModel,
@@ -23,13 +23,17 @@ from pydantic_core import PydanticCustomError
 
 from understill.errors import listed, nearest
 from understill.plugins import Registry
-from understill.recipe.mistakes import shown
+
+Fault = tuple[str, str]  # the key, with dots where it is nested, and what is wrong → what to write instead
+Move = Callable[[str], str]  # from a path as it is written to one that the working folder has
 
 
 class Section(BaseModel):
     """A part of a recipe: frozen, and strict about its keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    paths: ClassVar[tuple[str, ...]] = ()  # the keys that hold paths
 
     @classmethod
     def short(cls, value: Any) -> Any:
@@ -46,6 +50,21 @@ class Section(BaseModel):
         """The sections that may stand where this one is wanted."""
         return (cls,)
 
+    def faults(self) -> Iterable[Fault]:
+        """Return what is wrong with values that are sound one by one."""
+        return ()
+
+    def path_keys(self) -> tuple[str, ...]:
+        """Return the keys whose values are paths."""
+        return self.paths
+
+    def located(self, move: Move) -> Self:
+        """Return the section with all paths in it moved."""
+        held = {key: getattr(self, key) for key in self.model_fields_set}
+        moved = {key: _moved(value, move, key in self.path_keys()) for key, value in held.items()}
+        # Always a copy, and with no more keys set than before.
+        return self.model_copy(update={key: value for key, value in moved.items() if value != held[key]})
+
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
@@ -59,15 +78,44 @@ class Section(BaseModel):
             raise PydanticCustomError("float_type", "a number")
         return value
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if faults := list(self.faults()):
+            raise faulty(*faults)
+        return self
+
+
+def _moved(value: Any, move: Move, is_path: bool) -> Any:
+    if isinstance(value, Section):
+        return value.located(move)
+    if isinstance(value, str):
+        return move(value) if is_path else value
+    if isinstance(value, dict):
+        return {key: _moved(each, move, is_path) for key, each in value.items()}
+    return tuple(_moved(each, move, is_path) for each in value) if isinstance(value, tuple) else value
+
 
 def _types(annotation: Any) -> set[Any]:
     """Return the plain types of an annotation such as `Annotated[int, …] | None`."""
     return {annotation}.union(*(_types(part) for part in get_args(annotation) if not isinstance(part, FieldInfo)))
 
 
-def faulty(*faults: tuple[str, str]) -> PydanticCustomError:
-    """Report several faults of one section, each by its key and in words."""
+def faulty(*faults: Fault) -> PydanticCustomError:
+    """Return the error that reports several faults of one section."""
     return PydanticCustomError("faulty", "{faults}", {"faults": faults})
+
+
+def shown(value: Any) -> str:
+    """Show a value as it might stand in the file."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value[:60]}…"' if len(value) > 60 else f'"{value}"'
+    if isinstance(value, (int, float)):
+        return f"{value}"[:60]
+    return "a list" if isinstance(value, (list, tuple)) else "a mapping" if isinstance(value, dict) else repr(value)
 
 
 def one_of(value: Any, words: Sequence[str] | Registry[Any]) -> Any:
@@ -85,7 +133,20 @@ def as_list(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) or value is None else [value]
 
 
+def as_text(value: Any) -> Any:
+    """Take a label that looks like a number or a truth value in YAML for the text that it is in data files."""
+    text = str(value) if isinstance(value, (int, float)) else value
+    return text.lower() if isinstance(value, bool) else text
+
+
+def none_for(word: Any) -> BeforeValidator:
+    """Take a word, such as none or false, for no value."""
+    return BeforeValidator(lambda value: None if type(value) is type(word) and value == word else value)
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+Count = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from understill.errors import listed
-from understill.recipe.mistakes import shown
-from understill.recipe.paths import KeyPath, Leaf, items, leaves, write
-from understill.recipe.section import Section, as_list
+from understill.recipe.overrides import KeyPath, Leaf, items, leaves, write
+from understill.recipe.section import Section, as_list, shown
 
 #: The keys of a recipe that make a study of it.
 KEYS = ("seeds", "ablations", "factors")
@@ -113,7 +112,7 @@ class Variant:
 def variants(values: Mapping[str, Any]) -> list[Variant]:
     """Return what a recipe's plain values stand for: every combination of its factors, or itself and its ablations.
 
-    What has not the form of a study is left out; whoever reads the values reports it.
+    What has not the form of a study is left out here; validation reports it.
     """
     factors = {
         str(factor): {str(level): _changes(given, ("factors", str(factor), str(level))) for level, given in levels}

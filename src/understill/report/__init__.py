@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from understill.disk import write_bytes
+from understill.atomic import write_bytes
 from understill.events import Watch, silent
 from understill.recipe import Recipe
 from understill.report.build import build

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from understill.atomic import refuse_damage
 from understill.data.load import LoadedTask, read_column
-from understill.disk import refuse_damage
 from understill.errors import UserError
 from understill.evaluate.agreement import interval_of
 from understill.evaluate.metrics import score
 from understill.evaluate.predict import KeptRows, read_kept
-from understill.evaluate.significance import summarise
+from understill.evaluate.significance import Summary, summarise
 from understill.events import Watch, silent
 from understill.pipeline.aggregate import pairs_of
-from understill.pipeline.comparing import Side, compare_sides, find_side
-from understill.pipeline.reading import read_labelled
+from understill.pipeline.comparison import Side, compare_sides, find_side
+from understill.pipeline.recipe_data import read_labelled
 from understill.pipeline.record import PROBE, ROLES, own_cells, read_record
 from understill.recipe import Recipe
 from understill.report.dev_sets import DevAnswers, place_facts
-from understill.report.facts import Curve, Facts, Place, Score, ScoreRow, Versus
+from understill.report.facts import Curve, Facts, Place, ScoreRow
 from understill.report.timing import measure_models
 from understill.tasks import Task
 
@@ -33,7 +33,7 @@ CURVES = 5
 
 
 def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool = True, watch: Watch = silent) -> Facts:
-    """Gather all that can be told of a finished run; `by` parts rows by a column of the user's files too."""
+    """Gather the facts of a finished run; `by` slices rows by a column of the user's files too."""
     record = read_record(folder)
     if "made_with" not in record:
         raise UserError(f"{folder}: an earlier version made this run → run its recipe again; what is trained is kept")
@@ -44,8 +44,7 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
     places = [place for place in sides[main].places if place.split("/")[0] in loaded]
     kept = {place: _kept(place, sides, loaded) for place in places}
     tasks = {place: _task(place, loaded) for place in places}
-    asked = [(one, other) for one, other in pairs_of(list(sides)) if set(sides[one].places) & set(sides[other].places)]
-    found = compare_sides([(sides[other], sides[one]) for one, other in asked])
+    pairs = [(sides[other], sides[one]) for one, other in pairs_of(list(sides))]
     models, floors = _models(folder, cells[0]), _floors(cells[0])
     return Facts(
         name=folder.resolve().name,
@@ -64,7 +63,7 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
         columns=(*floors, *sides),
         aid=cells[0]["aid"],
         scores=tuple(_scores(places, tasks, kept, floors)),
-        versus=tuple(Versus(other, one, each) for (one, other), each in zip(asked, found, strict=True)),
+        versus=tuple(compare_sides([pair for pair in pairs if set(pair[0].places) & set(pair[1].places)])),
         timing=measure_models(models, loaded, recipe) if timing else None,
         curves=tuple(_curve(name, model) for name, model in _drawn(models).items()),
         findings=record.get("findings", {}),
@@ -89,28 +88,28 @@ def _sides(folder: Path, cell: Mapping[str, Any]) -> dict[str, Side]:
 
 
 def _floors(cell: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the scores of what models are to beat, by column; earlier versions kept the majority guess alone."""
+    """Return the scores of majority guess and linear probe, by column; earlier versions kept the first alone."""
     probe = cell.get("probe")
     return {"majority": cell["majority"], **({PROBE: probe} if probe else {})}
 
 
 def _main(sides: Mapping[str, Side]) -> str:
-    """Name the column of what a recipe is made for."""
+    """Name the column of the student or, without teachers, of the main model."""
     return "student" if "student" in sides else next(name for name in sides if name not in ("teachers", "baseline"))
 
 
 def _kept(place: str, sides: Mapping[str, Side], loaded: Mapping[str, LoadedTask]) -> dict[str, list[KeptRows]]:
-    """Read what was kept of a dev set, by column, each seed's rows in the order of the data."""
+    """Read the predictions for a dev set, by column, each seed's rows in the order of the data."""
     name, split = place.split("/")
     task, data = loaded[name].task, loaded[name].splits.get(split)
     ids = np.asarray([] if data is None else data.table()["id"].to_pylist(), dtype=np.str_)
-    found = {}
+    kept = {}
     for column, side in sides.items():
         if place in side.places:
-            found[column] = [read_kept(file, task) for file in side.places[place]]
-            if not all(np.array_equal(each.ids, ids) for each in found[column]):
+            kept[column] = [read_kept(file, task) for file in side.places[place]]
+            if not all(np.array_equal(each.ids, ids) for each in kept[column]):
                 raise UserError(f"{place}: the data has changed since the run → run the recipe again")
-    return found
+    return kept
 
 
 # Scores ---------------------------------------------------------------------------------------------------------------
@@ -126,28 +125,23 @@ def _scores(
         task = tasks[place]
         measured = {column: _column_scores(task, rows) for column, rows in kept[place].items()}
         for metric in task.metrics:
-            scores = {column: found[metric] for column, found in measured.items() if metric in found}
+            scores = {column: own[metric] for column, own in measured.items() if metric in own}
             below = {
-                name: Score(summarise([found[place][metric]]), None)
-                for name, found in floors.items()
-                if metric in found.get(place, {})
+                name: summarise([own[place][metric]]) for name, own in floors.items() if metric in own.get(place, {})
             }
             yield ScoreRow(place, metric, {**below, **scores})
 
 
-def _column_scores(task: Task, seeds: Sequence[KeptRows]) -> dict[str, Score]:
-    """Score the seeds of a column by all metrics; where there is one seed, the first metric has its rows' interval."""
-    found = [score(task, each.settled, each.predictions.values, each.groups) for each in seeds]
-    if not found[0]:
+def _column_scores(task: Task, seeds: Sequence[KeptRows]) -> dict[str, Summary]:
+    """Score the seeds of a column by all metrics; of one seed, the primary metric has an interval over rows."""
+    by_seed = [score(task, each.settled, each.predictions.values, each.groups) for each in seeds]
+    if not by_seed[0]:
         return {}
-    scores = {}
-    for metric in task.metrics:
-        summary = summarise([each[metric] for each in found])
-        interval = summary.interval
-        if len(seeds) == 1 and metric == task.metrics[0]:
-            one = seeds[0]
-            interval = interval_of(task, one.settled, one.predictions.values, one.groups)
-        scores[metric] = Score(summary, interval)
+    scores = {metric: summarise([each[metric] for each in by_seed]) for metric in task.metrics}
+    if len(seeds) == 1:
+        (one,), primary = seeds, task.metrics[0]
+        interval = interval_of(task, one.settled, one.predictions.values, one.groups)
+        scores[primary] = scores[primary]._replace(interval=interval)
     return scores
 
 
@@ -155,7 +149,7 @@ def _column_scores(task: Task, seeds: Sequence[KeptRows]) -> dict[str, Score]:
 
 
 def _models(folder: Path, cell: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the models of a run with their folders, what the recipe is made for first and teachers last."""
+    """Return the models of a run with their folders, the student or main model first and teachers last."""
     order = ("student", "model", "finetuned", "baseline", "finetuned baseline", "teacher")
     models = sorted(cell["models"].items(), key=lambda item: order.index(item[1]["role"]))
     return {name: {**model, "folder": (folder / model["folder"]).resolve()} for name, model in models}
@@ -168,7 +162,7 @@ def _training_seconds(record: Mapping[str, Any]) -> float:
 
 
 def _drawn(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Choose the models whose training is drawn: those of all parts first, as far as there are colours."""
+    """Choose the models whose training is drawn: one of each role first, as far as there are colours."""
     seen: dict[str, int] = {}
     turn = {}
     for name, model in models.items():
@@ -178,7 +172,7 @@ def _drawn(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, An
 
 
 def _curve(name: str, model: Mapping[str, Any]) -> Curve:
-    """Read how the training of a model went."""
+    """Read the training curve of a model."""
     home = model["folder"].parent
     refuse_damage(home, ("done.json", "log.jsonl"), "run the recipe again")
     try:
@@ -207,24 +201,10 @@ def _places(
     recipe: Recipe,
     by: str | None,
 ) -> Iterable[Place]:
-    columns = _columns(places, loaded, recipe, by) if by else {}
-    for place in places:
-        name, split = place.split("/")
-        firsts = {column: seeds[0] for column, seeds in kept[place].items()}
-        data = loaded[name].splits[split]
-        yield place_facts(DevAnswers(place, data.task, data, firsts, main), by, columns.get(place))
-
-
-def _columns(
-    places: Sequence[str], loaded: Mapping[str, LoadedTask], recipe: Recipe, by: str
-) -> dict[str, list[str | None]]:
-    """Read a further column of the user's files, for the dev sets that have it."""
-    found = {}
-    for place in places:
-        name, split = place.split("/")
-        column = read_column(recipe, loaded[name].splits[split], by)
-        if column is not None:
-            found[place] = column
-    if not found:
+    data = {place: loaded[name].splits[split] for place in places for name, split in [place.split("/")]}
+    columns = {place: read_column(recipe, split, by) for place, split in data.items()} if by else {}
+    if by and not any(column is not None for column in columns.values()):
         raise UserError(f"--by {by}: no dev set comes from files of yours with such a column → check its name")
-    return found
+    for place, split in data.items():
+        firsts = {column: seeds[0] for column, seeds in kept[place].items()}
+        yield place_facts(DevAnswers(place, split.task, split, firsts, main), by, columns.get(place))

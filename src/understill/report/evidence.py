@@ -1,34 +1,24 @@
-"""Evidence: scores and what may be claimed of them, cost, training, and what several runs show."""
+"""Evidence: scores and what may be claimed of them, cost, training curves, and what several runs show."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from understill import numbers
+from understill.bench.efficiency import PARTS
 from understill.errors import listed
-from understill.evaluate.efficiency import PARTS
-from understill.evaluate.significance import Interval, stars
-from understill.numbers import (
-    between,
-    chance,
-    change,
-    change_between,
-    figure,
-    large,
-    milliseconds,
-    plain_name,
-    size,
-    times,
-)
+from understill.evaluate.significance import Interval, Summary, stars
+from understill.pipeline.comparison import Comparison
 from understill.pipeline.record import BESIDE, FLOORS
 from understill.pipeline.shortfalls import LEGEND, marks_of
 from understill.report import figures
 from understill.report.blocks import Block, Paragraph, Picture, Table
-from understill.report.facts import Facts, Score, Timing, Versus
+from understill.report.facts import Curve, Facts, Measured, Timing
 from understill.report.overview import means, warnings
 from understill.tasks.metric import is_error
 
-#: Below this p-value, corrected by Holm, a difference has one star, two, three.
+#: What one, two and three stars mean.
 STARS = "* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction for all comparisons of this table"
 
 
@@ -39,21 +29,12 @@ def scores(facts: Facts) -> Iterator[Block]:
     marks, below = _marks(facts), marks_of(warnings(facts), facts.tasks)
     rows = []
     for row in facts.scores:
-        cells = [
-            _cell(row.metric, row.scores.get(column), marks.get(key, "") + below.get(key, ""))
-            for column in facts.columns
-            for key in [(row.place, row.metric, column)]
-        ]
-        rows.append((plain_name(row.place), row.metric, *cells))
+        keys = [(row.place, row.metric, column) for column in facts.columns]
+        cells = (_cell(row.metric, row.scores.get(key[2]), marks.get(key, "") + below.get(key, "")) for key in keys)
+        rows.append((numbers.plain_name(row.place), row.metric, *cells))
     averages = means(facts)
     if len({row.place.split("/")[0] for row in facts.scores}) > 1 and averages:
-        rows.append(
-            (
-                "mean",
-                "first of each",
-                *(figure("", averages[name]) if name in averages else "–" for name in facts.columns),
-            )
-        )
+        rows.append(("mean", "primary metrics", *(numbers.score("", averages.get(name)) for name in facts.columns)))
     brackets = "95 % interval over rows in brackets"
     spread = f"mean ± standard deviation over seeds; of one seed, {brackets}" if facts.seeds > 1 else brackets
     caption = f"Dev scores ×100; {spread}" + (f"; {LEGEND}" if below else "")
@@ -62,18 +43,17 @@ def scores(facts: Facts) -> Iterator[Block]:
         yield from _comparisons(facts)
 
 
-def _claim(versus: Versus) -> str:
+def _claim(versus: Comparison) -> str:
     """Say what may be claimed, with the sides under the names that the report has for them."""
-    if versus.found.claims:
-        said = versus.found.claim_of(_article(versus.first), _article(versus.second))
-        return said[0].upper() + said[1:]
-    names = listed([plain_name(row.place) for row in versus.found.compared], "and")
-    sides = f"{_article(versus.second)} against {_article(versus.first)}"
-    return f"Nothing may be claimed of {sides}: on {names} the difference may be chance."
-
-
-def _article(column: str) -> str:
-    return f"the {column}" if column in BESIDE or column == "student" else column
+    first, second = (
+        f"the {column}" if column in BESIDE or column == "student" else column
+        for column in (versus.first, versus.second)
+    )
+    if versus.claims:
+        claim = versus.claim_of(first, second)
+        return claim[0].upper() + claim[1:]
+    names = listed([numbers.plain_name(row.place) for row in versus.compared], "and")
+    return f"Nothing may be claimed of {second} against {first}: on {names} the difference may be chance."
 
 
 def _marks(facts: Facts) -> dict[tuple[str, str, str], str]:
@@ -82,40 +62,30 @@ def _marks(facts: Facts) -> dict[tuple[str, str, str], str]:
         (row.place, row.metric, versus.second): stars(row.p)
         for versus in facts.versus
         if versus.first.endswith("baseline")
-        for row in versus.found.compared
+        for row in versus.compared
     }
 
 
-def _cell(metric: str, score: Score | None, mark: str) -> str:
-    if score is None:
-        return "–"
-    text = figure(metric, score.summary.mean)
-    if len(score.summary.values) > 1:
-        return f"{text} ± {figure(metric, score.summary.spread)}{mark}"
-    return f"{text}{mark} [{between(metric, score.interval)}]" if score.interval else text + mark
+def _cell(metric: str, score: Summary | None, mark: str) -> str:
+    text = numbers.mean_spread(metric, score) + mark
+    if score is None or score.interval is None or len(score.values) > 1:
+        return text
+    return f"{text} [{numbers.interval(metric, score.interval)}]"
 
 
 def _comparisons(facts: Facts) -> Iterator[Block]:
     rows, bars = [], []
     for versus in facts.versus:
-        for row in versus.found.compared:
-            found, name = row.difference, f"{versus.second} − {versus.first}"
-            rows.append(
-                (
-                    name,
-                    plain_name(row.place),
-                    row.metric,
-                    change(row.metric, found.delta) + stars(row.p),
-                    change_between(row.metric, found.interval),
-                    chance(found.p),
-                    chance(row.p),
-                    size(found.effect),
-                    found.test,
-                )
-            )
-            if not is_error(row.metric):
-                bars.append(_bar(f"{plain_name(row.place)}, {_against(versus)}", found.delta, found.interval))
-    head = ("what", "task", "metric", "points", "95 % interval", "p", "p, Holm", "effect", "test")
+        sides = f"{versus.second} − {versus.first}"
+        for row in versus.compared:
+            difference, name, metric = row.difference, numbers.plain_name(row.place), row.metric
+            delta = numbers.delta(metric, difference.delta) + stars(row.p)
+            interval = numbers.interval(metric, difference.interval, "+")
+            tests = (numbers.p_value(difference.p), numbers.p_value(row.p), numbers.effect_size(difference.effect))
+            rows.append((sides, name, metric, delta, interval, *tests, difference.test))
+            if not is_error(metric):
+                bars.append(_bar(f"{name}, {sides}", difference.delta, difference.interval))
+    head = ("difference", "task", "metric", "points", "95 % interval", "p", "p, Holm", "effect", "test")
     table = Table("Differences", head, tuple(rows), 3)
     if bars:
         about = "Differences in points with their 95 % intervals; one that crosses the line at 0 may be chance."
@@ -123,19 +93,15 @@ def _comparisons(facts: Facts) -> Iterator[Block]:
     else:
         yield table
     yield Paragraph(
-        f"{STARS}; in the table of scores they are about the baseline. Each interval is of its own comparison "
-        "alone and is not corrected, so one that leaves out 0 may be without a star. The effect is the difference in "
-        "standard deviations of what one row adds to it. What was chosen on a dev set looks better on it than on new "
-        "rows, and no test knows of that."
+        f"{STARS}; in the table of scores they are about the baseline. Intervals are not corrected for the number of "
+        "comparisons, so one that leaves out 0 may be without a star. The effect is the difference in standard "
+        "deviations of one row's contribution to it. A model that was selected on a dev set scores better there than "
+        "on new rows; no test corrects for that."
     )
 
 
-def _against(versus: Versus) -> str:
-    return f"{versus.second} − {versus.first}"
-
-
-def _bar(name: str, delta: float, interval: Interval | Sequence[float] | None) -> figures.Bar:
-    low, high = (None, None) if interval is None else (100 * interval[0], 100 * interval[1])
+def _bar(name: str, delta: float, interval: Interval | None) -> figures.Bar:
+    low, high = (None, None) if interval is None else (100 * interval.low, 100 * interval.high)
     return figures.Bar(name, 100 * delta, low, high)
 
 
@@ -143,39 +109,16 @@ def _bar(name: str, delta: float, interval: Interval | Sequence[float] | None) -
 
 
 def cost(timing: Timing | None) -> Iterator[Block]:
-    """Show how well models do against what they cost."""
+    """Show scores against what models cost."""
     if timing is None:
         return
-    rows = []
     reference = timing.models[-1].efficiency
-    for each in timing.models:
-        found = each.efficiency
-        latency, rate = found.latency[PARTS[1]], found.rate(PARTS[1])
-        faster = found.times_as_fast(reference, PARTS[1])
-        compared = (
-            f"{times(faster.value)} [{times(faster.low)} to {times(faster.high)}]" if found is not reference else "1×"
-        )
-        rows.append(
-            (
-                found.name,
-                figure("", each.score) if timing.tasks else "–",
-                large(found.parameters),
-                f"{found.file_bytes / 1e6:.1f} MB",
-                f"{found.peak_bytes / 1e6:.0f} MB" if found.peak_bytes else "–",
-                large(found.flops),
-                milliseconds(latency.median),
-                milliseconds(latency.p95),
-                milliseconds(latency.p99),
-                f"{rate.value:,.0f}" if rate.value >= 100 else f"{rate.value:.3g}",
-                compared,
-            )
-        )
     head = (
-        "model", "score", "parameters", "file", "memory", "operations a text", "median", "p95", "p99", "texts/s",
+        "model", "score", "parameters", "file", "memory", "FLOPs per text", "median", "p95", "p99", "texts/s",
         f"× {reference.name}",
     )  # fmt: skip
     caption = f"Cost of a text, from text to answer, on {reference.device} in {reference.precision}"
-    table = Table(caption, head, tuple(rows))
+    table = Table(caption, head, tuple(_cost_row(each, timing) for each in timing.models))
     if timing.tasks:
         points = [
             (each.efficiency.name, 1000 * each.efficiency.latency[PARTS[1]].median, 100 * each.score,
@@ -183,8 +126,8 @@ def cost(timing: Timing | None) -> Iterator[Block]:
             for each in timing.models
         ]  # fmt: skip
         what = "mean dev score" if len(timing.tasks) > 1 else f"dev score of {timing.tasks[0]}"
-        how = "against the median time of one text. Areas are parameters; up and to the left is better."
-        about = f"{what[0].upper()}{what[1:]} {how}"
+        how = "against the median latency of one text. Areas are parameters; up and to the left is better."
+        about = f"{what[0].upper()}{what[1:]} {how} The dashed line is the Pareto front."
         yield Picture(figures.scatter(about, points, "milliseconds for one text", what), about, table)
     else:
         yield table
@@ -192,7 +135,24 @@ def cost(timing: Timing | None) -> Iterator[Block]:
     yield Paragraph(
         f"Measured when this report was written, side by side on {timing.texts} dev texts of {timing.task}, "
         f"{len(first.seconds[PARTS[1]])} rounds in batches of {first.batch}; median, p95 and p99 are of single texts. "
-        "A machine that does other things meanwhile makes all of them slower, so ratios are safer than times."
+        "Other work on the machine slows all models down, so trust ratios more than times."
+    )
+
+
+def _cost_row(each: Measured, timing: Timing) -> tuple[str, ...]:
+    cost, reference = each.efficiency, timing.models[-1].efficiency
+    latency, rate, faster = cost.latency[PARTS[1]], cost.rate(PARTS[1]), cost.times_as_fast(reference, PARTS[1])
+    low, middle, high = (numbers.ratio(value) for value in (faster.low, faster.value, faster.high))
+    return (
+        cost.name,
+        numbers.score("", each.score) if timing.tasks else numbers.NONE,
+        numbers.magnitude(cost.parameters),
+        numbers.file_size(cost.file_bytes),
+        numbers.file_size(cost.peak_bytes) if cost.peak_bytes else numbers.NONE,
+        numbers.magnitude(cost.flops),
+        *(numbers.duration(seconds) for seconds in (latency.median, latency.p95, latency.p99)),
+        f"{rate.value:,.0f}" if rate.value >= 100 else f"{rate.value:.3g}",
+        "1×" if cost is reference else f"{middle} [{low} to {high}]",
     )
 
 
@@ -200,53 +160,47 @@ def cost(timing: Timing | None) -> Iterator[Block]:
 
 
 def training(facts: Facts) -> Iterator[Block]:
-    """Show how the trainings went."""
-    # Models that are taught alike have the same λ, so that of the first stands for all.
-    mixes = [figures.Line("λ", _done(each.mixes, each.total)) for each in facts.curves if each.mixes][:1]
-    for title, what, attribute in (
-        ("Dev score during training", "mean dev score of its tasks", "looks"),
-        ("Loss during training", "loss", "losses"),
-    ):
-        curves = [each for each in facts.curves if getattr(each, attribute)]
-        if not curves:
-            continue
-        scale = 100 if attribute == "looks" else 1
-        series = [
-            figures.Line(
-                each.name,
-                [(x, scale * y) for x, y in _done(getattr(each, attribute), each.total)],
-                attribute == "looks",
-            )
-            for each in curves
-        ]
-        right = mixes if attribute == "looks" else []
-        about = f"{title}, against the share of each model's steps" + (
-            "; λ, the weight of gold labels, on the right." if right else "."
-        )
-        drawing = figures.lines(about, series, "% of the steps", what, right, "λ")
-        rows = [
-            (each.name, str(step), f"{scale * value:.{1 if scale == 100 else 3}f}", _at(each.mixes, step))
-            for each in curves
-            for step, value in _some(getattr(each, attribute))
-        ]
-        yield Picture(drawing, about, Table(title, ("model", "step", what, "λ"), tuple(rows)))
+    """Show the training curves."""
+    looks = {each: [(step, 100 * score) for step, score in each.looks] for each in facts.curves if each.looks}
+    losses = {each: list(each.losses) for each in facts.curves if each.losses}
+    # Students with the same schedule have the same λ, so that of the first stands for all.
+    mixes = [figures.Line("λ", _progress(each.mixes, each.total)) for each in facts.curves if each.mixes][:1]
+    if looks:
+        yield _curves("Dev score during training", "mean dev score of its tasks", looks, 1, mixes)
+    if losses:
+        yield _curves("Loss during training", "loss", losses, 3, [])
 
 
-def _done(points: Sequence[tuple[int, float]], total: int) -> list[tuple[float, float]]:
+def _curves(
+    title: str, what: str, points: Mapping[Curve, list[tuple[int, float]]], digits: int, mixes: Sequence[figures.Line]
+) -> Picture:
+    lines = [figures.Line(each.name, _progress(own, each.total), marks=what != "loss") for each, own in points.items()]
+    about = f"{title}, against the share of each model's steps"
+    about += "; λ, the weight of gold labels, on the right." if mixes else "."
+    rows = [
+        (each.name, str(step), numbers.fixed(value, digits), _mix_at(each.mixes, step))
+        for each, own in points.items()
+        for step, value in _thinned(own)
+    ]
+    drawing = figures.lines(about, lines, "% of the steps", what, mixes, "λ")
+    return Picture(drawing, about, Table(title, ("model", "step", what, "λ"), tuple(rows)))
+
+
+def _progress(points: Sequence[tuple[int, float]], total: int) -> list[tuple[float, float]]:
     return [(100 * step / max(total, 1), value) for step, value in points]
 
 
-def _some(points: Sequence[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:
+def _thinned(points: Sequence[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:
     """Return points at about equal distances, with both ends."""
     if len(points) <= most:
         return list(points)
     return [points[round(number * (len(points) - 1) / (most - 1))] for number in range(most)]
 
 
-def _at(mixes: Sequence[tuple[int, float]], step: int) -> str:
+def _mix_at(mixes: Sequence[tuple[int, float]], step: int) -> str:
     """Write λ as it was at a step, or last before it."""
     before = [value for when, value in mixes if when <= step]
-    return f"{before[-1]:.2f}" if before else "–"
+    return f"{before[-1]:.2f}" if before else numbers.NONE
 
 
 # Studies --------------------------------------------------------------------------------------------------------------
@@ -260,61 +214,57 @@ def study_title(facts: Facts) -> str:
 
 
 def study(facts: Facts) -> Iterator[Block]:
-    """Show what the runs of a study came to."""
-    found = facts.findings
-    yield from _seeds(found, facts.main)
-    for column, variants in found.get("deltas", {}).items():
-        rows: list[tuple[str, ...]] = []
-        bars = []
-        for name, by_task in variants.items():
-            for task, delta in by_task.items():
-                difference = delta["difference"]
-                rows.append((name, task, *_difference(difference), chance(delta["holm"])))
-            task, delta = list(by_task.items())[-1]
-            bars.append(_bar(name, delta["difference"]["delta"], _pair(delta["difference"]["interval"])))
-        head = ("variant", "task", "points", "95 % interval", "p", "p, Holm")
-        yield from _effects_shown(f"{column}: difference from the recipe as it is", head, rows, bars)
-    for column, by_task in found.get("effects", {}).items():
+    """Show the results of a study."""
+    yield from _seeds(facts.findings)
+    for column, variants in facts.findings.get("deltas", {}).items():
+        rows: list[tuple[str, ...]] = [
+            (name, task, *_difference(delta["difference"]), numbers.p_value(delta["holm"]))
+            for name, by_task in variants.items()
+            for task, delta in by_task.items()
+        ]
+        last = {name: list(by_task.values())[-1]["difference"] for name, by_task in variants.items() if by_task}
+        head: tuple[str, ...] = ("variant", "task", "points", "95 % interval", "p", "p, Holm")
+        yield from _effects(f"{column}: difference from the unchanged recipe", head, rows, last)
+    for column, by_task in facts.findings.get("effects", {}).items():
         rows = [
             (task, name, *_difference(effect)) for task, effects in by_task.items() for name, effect in effects.items()
         ]
-        last = list(by_task.values())[-1]
-        bars = [_bar(name, effect["delta"], _pair(effect["interval"])) for name, effect in last.items()]
-        yield from _effects_shown(f"{column}: effects", ("task", "effect", "points", "95 % interval", "p"), rows, bars)
+        head = ("task", "effect", "points", "95 % interval", "p")
+        yield from _effects(f"{column}: effects", head, rows, list(by_task.values())[-1])
 
 
-def _effects_shown(
-    caption: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], bars: Sequence[figures.Bar]
+def _effects(
+    caption: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], last: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Block]:
+    """Show differences, drawn in the mean of all tasks or in the only one."""
+    bars = [_bar(name, each["delta"], _interval(each["interval"])) for name, each in last.items()]
     about = f"{caption[0].upper()}{caption[1:]}, in points, with 95 % intervals over seeds."
     if bars:
         yield Picture(figures.intervals(about, bars, "points"), about, Table(caption, head, tuple(rows), 2))
 
 
-def _seeds(found: Mapping[str, Any], main: str) -> Iterator[Block]:
-    """Show what each variant came to over seeds, in the mean of all tasks or in the only one."""
+def _seeds(findings: Mapping[str, Any]) -> Iterator[Block]:
+    """Show the scores of each variant over seeds: the mean of all tasks, or the only one."""
     rows = []
-    for variant, columns in found.get("summaries", {}).items():
+    for variant, columns in findings.get("summaries", {}).items():
         for column, by_task in columns.items():
             if by_task and column not in FLOORS:
                 task, summary = list(by_task.items())[-1]
-                interval = _pair(summary["interval"])
-                rows.append(
-                    (variant or "as it is", column, task, figure("", summary["median"]), figure("", summary["mean"]),
-                     figure("", summary["spread"]) if len(summary["values"]) > 1 else "–",
-                     between("", interval), str(len(summary["values"])))
-                )  # fmt: skip
+                seeds = len(summary["values"])
+                spread = numbers.score("", summary["spread"] if seeds > 1 else None)
+                middle = (numbers.score("", summary[key]) for key in ("median", "mean"))
+                interval = numbers.interval("", _interval(summary["interval"]))
+                rows.append((variant or "unchanged", column, task, *middle, spread, interval, str(seeds)))
     if rows:
         head = ("variant", "column", "task", "median", "mean", "deviation", "95 % interval", "seeds")
-        yield Table("What the seeds came to", head, tuple(rows), 3)
+        yield Table("Scores over seeds", head, tuple(rows), 3)
 
 
-def _difference(found: Mapping[str, Any]) -> tuple[str, str, str]:
-    return change("", found["delta"]), change_between("", _pair(found["interval"])), chance(found["p"])
+def _difference(each: Mapping[str, Any]) -> tuple[str, str, str]:
+    interval = numbers.interval("", _interval(each["interval"]), "+")
+    return numbers.delta("", each["delta"]), interval, numbers.p_value(each["p"])
 
 
-def _pair(interval: Any) -> Interval | None:
+def _interval(ends: Mapping[str, float] | None) -> Interval | None:
     """Read an interval of the record."""
-    if interval is None:
-        return None
-    return Interval(interval["low"], interval["high"]) if isinstance(interval, Mapping) else Interval(*interval)
+    return Interval(**ends) if ends else None

@@ -1,4 +1,4 @@
-"""Facts: all that a report tells of a run, as plain values that say nothing of how they look."""
+"""Facts: all that a report shows of a run, as plain values without layout."""
 
 from __future__ import annotations
 
@@ -6,40 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from understill.bench.efficiency import Efficiency
 from understill.evaluate.agreement import Agreement, Slice
 from understill.evaluate.calibration import Calibration
-from understill.evaluate.efficiency import Efficiency
 from understill.evaluate.metrics import Ints
-from understill.evaluate.significance import Interval, Summary
-from understill.pipeline import Comparison
+from understill.evaluate.significance import Summary
+from understill.pipeline.comparison import Comparison
 from understill.recipe import Recipe
 from understill.tasks import Task
 
 
 @dataclass(frozen=True)
-class Score:
-    """What one column came to on a dev set, by one metric."""
-
-    summary: Summary  # over seeds
-    interval: Interval | None  # over seeds where there are several, else over rows; of the first metric only
-
-
-@dataclass(frozen=True)
 class ScoreRow:
-    """One dev set and metric, with what each column came to."""
+    """One dev set and metric, with the scores of each column.
+
+    The interval is over seeds where there are several, else over rows, and then of the primary metric only.
+    """
 
     place: str
     metric: str
-    scores: Mapping[str, Score]  # by column
-
-
-@dataclass(frozen=True)
-class Versus:
-    """One column beside another, on all dev sets of both."""
-
-    first: str
-    second: str
-    found: Comparison
+    scores: Mapping[str, Summary]  # by column
 
 
 @dataclass(frozen=True)
@@ -50,7 +36,7 @@ class Curve:
     total: int  # steps
     losses: tuple[tuple[int, float], ...]  # by step
     mixes: tuple[tuple[int, float], ...]  # λ by step; empty without annealing
-    looks: tuple[tuple[int, float], ...]  # the mean of the tasks' first metrics on dev, by step
+    looks: tuple[tuple[int, float], ...]  # the mean of the tasks' primary metrics on dev, by step
 
 
 @dataclass(frozen=True)
@@ -58,14 +44,14 @@ class Measured:
     """How large and fast one model is, beside how well it does."""
 
     efficiency: Efficiency
-    score: float  # the mean of the first metrics of the tasks that all measured models have
+    score: float  # the mean of the primary metrics of the tasks that all measured models have
 
 
 @dataclass(frozen=True)
 class Timing:
     """Models measured side by side."""
 
-    models: tuple[Measured, ...]  # the first is what the recipe is made for
+    models: tuple[Measured, ...]  # the student or main model first
     tasks: tuple[str, ...]  # those whose scores count
     task: str  # whose texts were read
     texts: int
@@ -73,7 +59,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Cut:
-    """The rows of a dev set in parts, and how the model does on each."""
+    """The rows of a dev set in slices, and the scores of the model on each."""
 
     by: str
     slices: tuple[Slice, ...]
@@ -85,12 +71,12 @@ class Example:
 
     texts: tuple[str, ...]
     gold: str
-    answers: tuple[str, ...]  # with how sure each is
+    answers: tuple[str, ...]  # each with its confidence
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The rows of a dev set on which two differ, the clearest first."""
+    """The rows of a dev set on which two differ, the clearest differences first."""
 
     total: int
     rows: int  # of the whole dev set; queries of a ranking
@@ -101,7 +87,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Place:
-    """One dev set, answered by the first seed of what the recipe is made for."""
+    """One dev set, answered by the first seed of the student or main model."""
 
     name: str
     task: Task
@@ -116,7 +102,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a report tells of a run."""
+    """All that a report shows of a run."""
 
     name: str
     folder: str
@@ -130,11 +116,11 @@ class Facts:
     train_rows: Mapping[str, int]  # by task
     seeds: int
     runs: int
-    main: str  # the column of what the recipe is made for
+    main: str  # the column of the student or main model
     columns: tuple[str, ...]
     aid: str  # what the baseline does without
     scores: tuple[ScoreRow, ...]
-    versus: tuple[Versus, ...]
+    versus: tuple[Comparison, ...]
     timing: Timing | None
     curves: tuple[Curve, ...]
     findings: Mapping[str, Any]  # as in the record; empty for a single run

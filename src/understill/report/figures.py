@@ -1,15 +1,15 @@
-"""Figures: small SVG pictures, written out by hand; colours come from the page, text stays text."""
+"""Figures: small SVG charts, written out by hand; colours come from the page, text stays text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
 #: Width of a picture in its own units; the page scales it.
 WIDTH = 640.0
-#: Series are told apart by colour, by dash and by the shape of their marks.
+#: Series differ by colour, by dash and by the shape of their marks.
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "1 4", "12 5")
 #: Up to so many points of a line are marked one by one.
 FEW = 8
@@ -68,6 +68,10 @@ class _Frame:
         """Return the picture."""
         return _svg(self.height, label, self.parts)
 
+    def points(self, points: Sequence[tuple[float, float]]) -> str:
+        """Return points as the attribute of a line."""
+        return " ".join(f"{self.across(x):.1f},{self.up(y):.1f}" for x, y in points)
+
 
 def _svg(height: float, label: str, parts: Sequence[str], width: float = WIDTH) -> str:
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" style="--width: {width:.0f}px"'
@@ -75,13 +79,9 @@ def _svg(height: float, label: str, parts: Sequence[str], width: float = WIDTH) 
     return f'{head} xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 
-def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
-
-
-def _turned(x: float, y: float, words: str, angle: int, kind: str, anchor: str) -> str:
-    turn = f'transform="rotate({angle} {x:.1f} {y:.1f})"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}" {turn}>{escape(words)}</text>'
+def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start", angle: int = 0) -> str:
+    turn = f' transform="rotate({angle} {x:.1f} {y:.1f})"' if angle else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}"{turn}>{escape(words)}</text>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
@@ -90,18 +90,13 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 def _mark(x: float, y: float, number: int, size: float = 4.5) -> str:
     """Draw a mark whose shape tells series apart: circle, square, diamond, triangle."""
-    shape = number % 4
     kind = f'class="fill{number}"'
-    if shape == 0:
+    if number % 4 == 0:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:.1f}" {kind}/>'
-    if shape == 1:
-        return f'<rect x="{x - size:.1f}" y="{y - size:.1f}" width="{2 * size:.1f}" height="{2 * size:.1f}" {kind}/>'
-    reach = 1.3 * size
-    corners = (
-        [(0, -reach), (reach, 0), (0, reach), (-reach, 0)]
-        if shape == 2
-        else [(0, -reach), (reach, size), (-reach, size)]
-    )
+    far = 1.3 * size
+    square = ((-size, -size), (size, -size), (size, size), (-size, size))
+    diamond, triangle = ((0, -far), (far, 0), (0, far), (-far, 0)), ((0, -far), (far, size), (-far, size))
+    corners = (square, diamond, triangle)[number % 4 - 1]
     return f'<polygon points="{" ".join(f"{x + a:.1f},{y + b:.1f}" for a, b in corners)}" {kind}/>'
 
 
@@ -127,37 +122,37 @@ def _short(value: float) -> str:
     return f"{value:.6g}".replace("-", "−")
 
 
-def _axes(frame: _Frame, x_title: str, y_title: str, show_y: Callable[[float], str] = _short) -> None:
+def _axes(frame: _Frame, x_title: str, y_title: str) -> None:
     foot = frame.height - frame.bottom
     for value in ticks(*frame.y):
         at = frame.up(value)
         frame.add(_line(frame.left, at, WIDTH - frame.right, at, "grid"))
-        frame.add(_text(frame.left - 8, at + 4, show_y(value), "tick", "end"))
+        frame.add(_text(frame.left - 8, at + 4, _short(value), "tick", "end"))
     for value in _log_ticks(*frame.x) if frame.log_x else ticks(*frame.x):
         at = frame.across(value)
         frame.add(_line(at, foot, at, foot + 4, "axis"), _text(at, foot + 17, _short(value), "tick", "middle"))
     frame.add(_line(frame.left, foot, WIDTH - frame.right, foot, "axis"))
     frame.add(_text((frame.left + WIDTH - frame.right) / 2, frame.height - 8, x_title, "title", "middle"))
-    if y_title:
-        middle = (frame.top + foot) / 2
-        frame.add(_turned(13, middle, _cut(y_title, 34), -90, "title", "middle"))
+    frame.add(_text(13, (frame.top + foot) / 2, _cut(y_title, 34), "title", "middle", -90))
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = [size * 10.0**power for power in powers for size in (1, 2, 5)]
-    inside = [value for value in found if low <= value <= high]
+    inside = [value for power in powers for size in (1, 2, 5) if low <= (value := size * 10.0**power) <= high]
     return inside if len(inside) <= 8 else [value for value in inside if math.log10(value) % 1 < 1e-9]
 
 
-def legend(names: Sequence[str], lines: bool = True) -> str:
-    """Return the names of series beside their marks, as part of the page."""
+def _dash(number: int) -> str:
+    dash = DASHES[number % len(DASHES)]
+    return f' stroke-dasharray="{dash}"' if dash else ""
+
+
+def legend(names: Sequence[str]) -> str:
+    """Return the names of series beside their lines, as part of the page."""
     keys = []
     for number, name in enumerate(names):
-        dash = f' stroke-dasharray="{DASHES[number % len(DASHES)]}"' if DASHES[number % len(DASHES)] else ""
-        line = f'<line x1="0" y1="7" x2="28" y2="7" class="line{number}"{dash}/>' if lines else ""
-        mark = "" if lines else _mark(14, 7, number)
-        key = f'<svg viewBox="0 0 28 14" width="28" height="14" aria-hidden="true">{line}{mark}</svg>'
+        line = f'<line x1="0" y1="7" x2="28" y2="7" class="line{number}"{_dash(number)}/>'
+        key = f'<svg viewBox="0 0 28 14" width="28" height="14" aria-hidden="true">{line}</svg>'
         keys.append(f"<span>{key} {escape(name)}</span>")
     return f'<p class="legend">{"".join(keys)}</p>'
 
@@ -176,7 +171,7 @@ def lines(
         right = _Frame(frame.x, (0.0, 1.0), right=frame.right)
         frame.add(*(_text(edge + 8, right.up(value) + 4, _short(value), "tick") for value in (0, 0.25, 0.5, 0.75, 1)))
         middle = (frame.top + frame.height - frame.bottom) / 2
-        frame.add(_turned(WIDTH - 10, middle, second_title, 90, "title", "middle"))
+        frame.add(_text(WIDTH - 10, middle, second_title, "title", "middle", 90))
         _draw(right, second, len(series))
         frame.add(*right.parts)
     return frame.svg(label) + legend([each.name for each in (*series, *second)])
@@ -184,10 +179,8 @@ def lines(
 
 def _draw(frame: _Frame, series: Sequence[Line], first: int) -> None:
     for number, each in enumerate(series, first):
-        dash = DASHES[number % len(DASHES)]
-        path = " ".join(f"{frame.across(x):.1f},{frame.up(y):.1f}" for x, y in each.points)
-        style = f' stroke-dasharray="{dash}"' if dash else ""
-        frame.add(f'<polyline points="{path}" class="line{number}" fill="none"{style}/>')
+        path = frame.points(each.points)
+        frame.add(f'<polyline points="{path}" class="line{number}" fill="none"{_dash(number)}/>')
         if each.marks or len(each.points) <= FEW:
             sizes = [2 + 5 * size for size in each.sizes] or [3.5] * len(each.points)
             for (x, y), size in zip(each.points, sizes, strict=True):
@@ -195,15 +188,15 @@ def _draw(frame: _Frame, series: Sequence[Line], first: int) -> None:
 
 
 def scatter(label: str, points: Sequence[tuple[str, float, float, float]], x_title: str, y_title: str) -> str:
-    """Draw named points (name, x, y, size), x on a log scale and areas by size; what nothing beats is joined."""
+    """Draw named points (name, x, y, size), x on a log scale and areas by size; the Pareto front is drawn."""
     xs, ys = [point[1] for point in points], [point[2] for point in points]
     low, high = min(xs), max(xs)
     frame = _Frame((low / 1.7, high * 1.7), _span(ys, 0.25), log_x=True)
     _axes(frame, x_title, y_title)
-    best = sorted(point for point in points if not any(_beats(other, point) for other in points))
-    if len(best) > 1:
-        path = " ".join(f"{frame.across(x):.1f},{frame.up(y):.1f}" for _, x, y, _ in sorted(best, key=lambda p: p[1]))
-        frame.add(f'<polyline points="{path}" class="front" fill="none"/>')
+    both = list(zip(xs, ys, strict=True))
+    front = sorted(point for point in both if not any(_dominates(other, point) for other in both))
+    if len(front) > 1:
+        frame.add(f'<polyline points="{frame.points(front)}" class="front" fill="none"/>')
     largest = max(point[3] for point in points)
     names = []  # drawn last, so that no circle covers one
     for number, (name, x, y, size) in enumerate(points):
@@ -217,38 +210,36 @@ def scatter(label: str, points: Sequence[tuple[str, float, float, float]], x_tit
     return frame.svg(label)
 
 
-def _beats(one: tuple[str, float, float, float], other: tuple[str, float, float, float]) -> bool:
-    no_worse = one[1] <= other[1] and one[2] >= other[2]
-    return no_worse and (one[1] < other[1] or one[2] > other[2])
+def _dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Tell whether a point is at least as cheap and as good as another, and better by one of the two."""
+    return one != other and one[0] <= other[0] and one[1] >= other[1]
 
 
-def intervals(label: str, bars: Sequence[Bar], x_title: str, zero: bool = True) -> str:
-    """Draw values with their intervals, one below the other, beside a line at nothing."""
+def intervals(label: str, bars: Sequence[Bar], x_title: str) -> str:
+    """Draw values with their intervals, one below the other, beside a line at 0."""
     ends = [end for bar in bars for end in (bar.value, bar.low, bar.high) if end is not None]
     left = min(280.0, 24 + 7.2 * max(len(bar.name) for bar in bars))
     height = 62 + 26 * len(bars)
-    frame = _Frame(_span([*ends, 0.0] if zero else ends), (0.0, 1.0), left=left, height=height)
+    frame = _Frame(_span([*ends, 0.0]), (0.0, 1.0), left=left, height=height)
     foot = height - frame.bottom
     for value in ticks(*frame.x):
         at = frame.across(value)
         frame.add(_line(at, frame.top, at, foot, "grid"), _text(at, foot + 17, _short(value), "tick", "middle"))
-    if zero:
-        frame.add(_line(frame.across(0), frame.top, frame.across(0), foot, "axis"))
+    frame.add(_line(frame.across(0), frame.top, frame.across(0), foot, "axis"))
     frame.add(_text((left + WIDTH - frame.right) / 2, height - 8, x_title, "title", "middle"))
     for number, bar in enumerate(bars):
         at = frame.top + 16 + 26 * number
         frame.add(_text(left - 10, at + 4, _cut_inside(bar.name, 36), "name", "end"))
         if bar.low is not None and bar.high is not None:
-            frame.add(_line(frame.across(bar.low), at, frame.across(bar.high), at, "whisker"))
-            frame.add(
-                *(_line(frame.across(x), at - 5, frame.across(x), at + 5, "whisker") for x in (bar.low, bar.high))
-            )
+            low, high = frame.across(bar.low), frame.across(bar.high)
+            frame.add(_line(low, at, high, at, "whisker"))
+            frame.add(*(_line(x, at - 5, x, at + 5, "whisker") for x in (low, high)))
         frame.add(_mark(frame.across(bar.value), at, 0))
     return frame.svg(label)
 
 
 def matrix(label: str, names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """Draw a confusion matrix: gold from top to bottom, answers from left to right, shades by share of the gold."""
+    """Draw a confusion matrix: gold from top to bottom, predictions from left to right, shades by share of the gold."""
     count = len(names)
     left = min(150.0, 16 + 7.0 * max(map(len, names)))
     cell = min(64.0, (WIDTH - left - 10) / count)
@@ -268,10 +259,8 @@ def matrix(label: str, names: Sequence[str], counts: Sequence[Sequence[int]]) ->
                 parts.append(_text(x + cell / 2 - 1, y + cell / 2 + 4, str(value), "count", "middle"))
     for column, name in enumerate(names):
         x = left + cell * (column + 0.5) - 1
-        if turned:
-            parts.append(_turned(x, top - 8, _cut(name, 20), -45, "name", "start"))
-        else:
-            parts.append(_text(x, top - 10, name, "name", "middle"))
+        anchor, angle = ("start", -45) if turned else ("middle", 0)
+        parts.append(_text(x, top - 8 if turned else top - 10, _cut(name, 20), "name", anchor, angle))
     width = left + cell * count + (70 if turned else 10)
     return _svg(top + cell * count + 8, label, parts, max(width, 320))
 
@@ -281,17 +270,17 @@ def _cut(name: str, most: int) -> str:
 
 
 def _cut_inside(name: str, most: int) -> str:
-    """Shorten a name that is told from others by its end."""
+    """Shorten a name in its middle, so that its end stays."""
     end = most * 2 // 3
     return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"
 
 
 def reliability(label: str, series: Sequence[Line]) -> str:
-    """Draw how often models are right against how sure they are, beside the line on which both are the same."""
+    """Draw reliability curves, accuracy against confidence, beside the diagonal of a calibrated model."""
     frame = _Frame((0.0, 1.0), (0.0, 1.0), height=380)
     if all(x > 0.5 for each in series for x, _ in each.points):
         frame.x = (0.5, 1.0)
-    _axes(frame, "how sure it is", "how often it is right")
+    _axes(frame, "confidence", "accuracy")
     frame.add(_line(frame.across(frame.x[0]), frame.up(frame.x[0]), frame.across(1), frame.up(1), "ideal"))
     _draw(frame, series, 0)
     return frame.svg(label) + legend([each.name for each in series])

@@ -6,18 +6,7 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from understill.report.blocks import Code, Heading, Paragraph, Picture, ReportSection, SearchableRows, Table, Tiles
-
-#: What the template calls each block.
-FORMS = {
-    Paragraph: "paragraph",
-    Table: "table",
-    Picture: "picture",
-    SearchableRows: "rows",
-    Code: "code",
-    Tiles: "tiles",
-    Heading: "heading",
-}
+from understill.report.blocks import ReportSection
 
 
 def to_html(title: str, sections: Sequence[ReportSection]) -> str:
@@ -30,4 +19,4 @@ def to_html(title: str, sections: Sequence[ReportSection]) -> str:
         lstrip_blocks=True,
     )
     template = pages.get_template("report.html")
-    return template.render(title=title, sections=sections, form_of=lambda block: FORMS[type(block)])
+    return template.render(title=title, sections=sections, form_of=lambda block: type(block).__name__)

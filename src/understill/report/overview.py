@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from understill.evaluate.efficiency import PARTS
-from understill.numbers import change, duration, figure, share, times
+from understill import numbers
+from understill.bench.efficiency import PARTS
+from understill.errors import counted
 from understill.pipeline.shortfalls import Shortfall, shortfalls
 from understill.recipe.schema import EncoderSpec
 from understill.report.blocks import Block, Code, Heading, Paragraph, Table, Tiles
@@ -18,7 +19,7 @@ from understill.tasks.metric import is_error
 
 
 def overview(facts: Facts) -> Iterator[Block]:
-    """Show what is below what it should beat, and what was run, when and where."""
+    """Show models that are below what they should beat, and what was run, when and where."""
     for each in warnings(facts):
         yield Paragraph(each.sentence, strong=True)
     yield Tiles(tuple(_tiles(facts)))
@@ -38,7 +39,7 @@ def overview(facts: Facts) -> Iterator[Block]:
         ("", ""),
         (
             ("finished", when),
-            ("training time, all models", duration(facts.training_seconds)),
+            ("training time, all models", numbers.duration(facts.training_seconds)),
             ("machine", f"{made['system']}, {made['device']}"),
             ("versions", ", ".join(f"{key} {made[key]}" for key in ("understill", "python", "torch", "transformers"))),
             ("folder", facts.folder),
@@ -52,80 +53,79 @@ def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.main in mean:
         rows = len({row.place.split("/")[0] for row in facts.scores})
         what = f"mean dev score of {rows} tasks" if rows > 1 else "dev score"
-        yield figure("", mean[facts.main]), f"{facts.main}: {what}"
+        yield numbers.score("", mean[facts.main]), f"{facts.main}: {what}"
     for versus in facts.versus:
-        if versus.second == facts.main and versus.first == "baseline" and {"baseline", facts.main} <= set(mean):
+        if (versus.first, versus.second) == ("baseline", facts.main) and {"baseline", facts.main} <= set(mean):
             delta = mean[facts.main] - mean["baseline"]
-            yield change("", delta), f"against the baseline without {facts.aid}"
+            yield numbers.delta("", delta), f"against the baseline without {facts.aid}"
     if mean.get("teachers", 0) > 0 and facts.main in mean:
-        yield share(mean[facts.main] / mean["teachers"]), "of the teachers' score kept"
+        yield numbers.percent(mean[facts.main] / mean["teachers"]), "of the teachers' score kept"
     if facts.timing and len(facts.timing.models) > 1:
         first, last = (facts.timing.models[place].efficiency for place in (0, -1))
         if last.name != "baseline":
-            yield times(first.times_as_fast(last, PARTS[1]).value), f"as fast as {last.name}, from text to answer"
-            yield share(first.parameters / last.parameters), f"of the parameters of {last.name}"
+            yield (
+                numbers.ratio(first.times_as_fast(last, PARTS[1]).value),
+                f"as fast as {last.name}, from text to answer",
+            )
+            yield numbers.percent(first.parameters / last.parameters), f"of the parameters of {last.name}"
 
 
 def warnings(facts: Facts) -> list[Shortfall]:
-    """Return what is below what it should beat."""
-    rows = _firsts(facts)
-    firsts = {
-        column: {row.place.split("/")[0]: 100 * row.scores[column].summary.mean for row in rows if column in row.scores}
+    """Return the models that are below what they should beat."""
+    rows = _primary(facts)
+    scores = {
+        column: {row.place.split("/")[0]: 100 * row.scores[column].mean for row in rows if column in row.scores}
         for column in facts.columns
     }
-    return shortfalls(firsts, facts.recipe)
+    return shortfalls(scores, facts.recipe)
 
 
 def means(facts: Facts) -> dict[str, float]:
-    """Return each column's mean over the first metrics of all tasks, where it has them all; errors do not count."""
-    firsts = _firsts(facts)
+    """Return each column's mean over the primary metrics of all tasks, where it has them all; errors do not count."""
+    rows = _primary(facts)
     return {
         # In points, as the terminal adds them up: a half is then rounded alike.
-        column: sum(100 * row.scores[column].summary.mean for row in firsts) / len(firsts) / 100
+        column: sum(100 * row.scores[column].mean for row in rows) / len(rows) / 100
         for column in facts.columns
-        if firsts and all(column in row.scores for row in firsts)
+        if rows and all(column in row.scores for row in rows)
     }
 
 
-def _firsts(facts: Facts) -> list[ScoreRow]:
-    """Return the first metric of each task; errors do not count."""
-    firsts = [row for row in facts.scores if row.place.endswith("/dev") and _is_first(facts, row.place, row.metric)]
-    return [row for row in firsts if not is_error(row.metric)]
+def _primary(facts: Facts) -> list[ScoreRow]:
+    """Return the rows of the tasks' primary metrics; errors do not count."""
+    return [row for row in facts.scores if row.place.endswith("/dev") and _is_primary(facts, row)]
 
 
-def _is_first(facts: Facts, place: str, metric: str) -> bool:
-    task = facts.tasks[place.split("/")[0]]
-    return task.metrics[0] == metric and task.head == task.name
+def _is_primary(facts: Facts, row: ScoreRow) -> bool:
+    task = facts.tasks[row.place.split("/")[0]]
+    return task.metrics[0] == row.metric and task.head == task.name and not is_error(row.metric)
 
 
 def _story(facts: Facts) -> str:
-    """Put the recipe into words."""
+    """Describe the recipe in a sentence or two."""
     recipe = facts.recipe
     own = [name for name, task in facts.tasks.items() if task.head == name]
-    said = [f"{len(own)} tasks" if len(own) > 1 else f"one task, {own[0]}"]
+    parts = [f"{len(own)} tasks" if len(own) > 1 else f"one task, {own[0]}"]
     if recipe.teachers:
-        said.append(f"{len(recipe.teachers)} teacher{'s' if len(recipe.teachers) > 1 else ''} ({_teachers(facts)})")
-        said.append(f"a student made of {_encoder(recipe.settings(recipe.student).encoder)}")
+        kinds = "; ".join(dict.fromkeys(teacher.describe() for teacher in recipe.teachers))
+        parts.append(f"{counted(len(recipe.teachers), 'teacher')} ({kinds})")
+        parts.append(f"a student made of {_encoder(recipe.settings(recipe.student).encoder)}")
         if "baseline" in facts.columns:
-            said.append(f"the same student without {facts.aid} as the baseline")
+            parts.append(f"the same student without {facts.aid} as the baseline")
     else:
-        said.append(f"models made of {_encoder(recipe.encoder)}")
-    words = f"{'; '.join(said)}."
+        parts.append(f"models made of {_encoder(recipe.encoder)}")
+    words = f"{'; '.join(parts)}."
     if facts.runs > 1:
-        words += f" {facts.runs} runs in all, {facts.seeds} of them with the recipe as it is, one for each seed."
-        words += " What is shown row by row is of the first seed, which was not chosen for its score."
+        words += f" {facts.runs} runs in all, {facts.seeds} of them with the unchanged recipe, one for each seed."
+        words += " Analyses of single rows are of the first seed, which was not chosen for its score."
     else:
-        words += f" One seed, {recipe.seed}: other seeds may do otherwise."
+        words += f" One seed, {recipe.seed}: scores of other seeds may differ."
     return words[0].upper() + words[1:]
-
-
-def _teachers(facts: Facts) -> str:
-    return "; ".join(dict.fromkeys(teacher.describe() for teacher in facts.recipe.teachers))
 
 
 def _encoder(encoder: EncoderSpec) -> str:
     name = Path(encoder.name).name  # of a folder, what it is called
-    return f"{encoder.layers} layer{'s' if encoder.layers > 1 else ''} of {name}" if encoder.layers else name
+    return f"{counted(encoder.layers, 'layer')} of {name}" if encoder.layers else name
 
 
 def _kind(task: Task) -> str:

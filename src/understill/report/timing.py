@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from understill.bench.clock import Text
+from understill.bench.efficiency import TimedModel, look, measure, of_folder
 from understill.data.load import LoadedTask
-from understill.evaluate.clock import Text
-from understill.evaluate.efficiency import TimedModel, look, measure, of_folder
 from understill.models.folder import load_model
 from understill.recipe import Recipe
 from understill.report.facts import Measured, Timing
@@ -36,12 +36,11 @@ def measure_models(
     candidates = [of_folder(name, load_model(model["folder"]), task.pair) for name, model in chosen.items()]
     device = pick_device(recipe.machine)
     texts = texts[: _affordable(candidates, texts, device)]
-    found = measure(candidates, texts, device, batch=BATCH, rounds=ROUNDS, singles=SINGLES)
+    results = measure(candidates, texts, device, batch=BATCH, rounds=ROUNDS, singles=SINGLES)
     scored = [loaded[name].task for name in tasks if not is_error(loaded[name].task.metrics[0])]
+    means = [_mean(scored, model["scores"]) for model in chosen.values()]
     return Timing(
-        models=tuple(
-            Measured(each, _mean(scored, model["scores"])) for each, model in zip(found, chosen.values(), strict=True)
-        ),
+        models=tuple(map(Measured, results, means)),
         tasks=tuple(task.name for task in scored),
         task=task.name,
         texts=len(texts),
@@ -49,12 +48,12 @@ def measure_models(
 
 
 def _chosen(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Choose the first model of each part that can be used: what the recipe is made for, its baseline, a teacher."""
-    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    """Choose the first model of each role that can be used: what the recipe is made for, its baseline, a teacher."""
+    first: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for name, model in models.items():
         if model["role"] in ("student", "model", "baseline", "teacher"):
-            found.setdefault(model["role"], (name, model))
-    return dict(found.values())
+            first.setdefault(model["role"], (name, model))
+    return dict(first.values())
 
 
 def _texts(loaded: LoadedTask) -> list[Text]:

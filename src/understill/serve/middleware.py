@@ -1,4 +1,4 @@
-"""The guard: what happens to every request, whatever its route: number, key, headers, log line, count."""
+"""Middleware: what happens to every request, whatever its route: id, key, headers, log line, metrics."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understill.serve.logs import tell
-from understill.serve.refusals import GONE
+from understill.serve.http_errors import CLIENT_LEFT
+from understill.serve.logs import log_error, log_event
 from understill.serve.service import Service
 from understill.serve.settings import digest
 
@@ -30,18 +30,18 @@ HEADERS = (
     (b"cache-control", b"no-cache"),  # a newer version must not meet the older one's page
 )
 
-_NUMBER = re.compile(rb"[\w.-]{1,64}", re.ASCII)
+_ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 
 
 def route_of(path: str) -> str:
-    """Return a request's route; of what is not known nothing is told, since a path may hold anything."""
+    """Return a request's route; an unknown path is not repeated, since it may hold anything."""
     if path in ROUTES:
         return path
     return "/page" if path.startswith("/page/") else "unknown"
 
 
-class Recorder:
-    """Gives each request a number, counts it, and logs it."""
+class RequestLog:
+    """Gives each request an id, counts it, and logs it."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app, self.service = app, service
@@ -49,36 +49,35 @@ class Recorder:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and note what became of it."""
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
         began, route = time.perf_counter(), route_of(scope["path"])
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        number = given.decode() if _NUMBER.fullmatch(given) else f"{self.series}-{next(self.numbers)}"
+        number = given.decode() if _ID.fullmatch(given) else f"{self.series}-{next(self.numbers)}"
         state = scope["state"] = {"number": number, "status": 0}
 
         async def note(message: Message) -> None:
             if message["type"] == "http.response.start":
                 state["status"] = message["status"]
-                # A client that is told so does not send its next request to a server that is about to end.
+                # A client that is told so does not send its next request to a server that drains.
                 closing = [(b"connection", b"close")] if self.service.status == "draining" else []
                 extra = [*HEADERS, (b"x-request-id", number.encode()), *closing]
                 message = {**message, "headers": [*message["headers"], *extra]}
             try:
                 await send(message)
             except Exception:  # uvicorn has refused the request itself, after we had begun with it
-                state["status"] = GONE
+                state["status"] = CLIENT_LEFT
                 raise ClientDisconnect from None
 
         try:
             await self.app(scope, receive, note)
-        except ClientDisconnect:
-            pass
+        except Exception as error:
+            if state["status"] != CLIENT_LEFT:
+                log_error("a request failed", error, id=number)
         finally:
             seconds, status = time.perf_counter() - began, state["status"]
-            self.service.measures.count_request(route, status, seconds)
-            tell(
+            self.service.metrics.count_request(route, status, seconds)
+            log_event(
                 "request",
-                logging.INFO if status < 400 or status == GONE else logging.WARNING,
+                logging.INFO if status < 400 or status == CLIENT_LEFT else logging.WARNING,
                 id=number,
                 method=scope["method"] if scope["method"] in ("GET", "POST", "HEAD", "OPTIONS") else "other",
                 route=route,
@@ -88,26 +87,23 @@ class Recorder:
             )
 
 
-class Doorkeeper:
-    """Lets only those in who have a key."""
+class KeyMiddleware:
+    """Answers only requests that carry a key."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[bytes]) -> None:
         self.app, self.keys = app, keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] != "http" or route_of(scope["path"]) in OPEN or self._known(Headers(scope=scope)):
+        if route_of(scope["path"]) in OPEN or self._known(Headers(scope=scope)):
             return await self.app(scope, receive, send)
-        refusal = JSONResponse(
-            {"error": "a key is needed → send it in the header Authorization: Bearer KEY"},
-            401,
-            headers={"WWW-Authenticate": "Bearer"},
-        )
+        message = "a key is needed → send it in the header Authorization: Bearer KEY"
+        refusal = JSONResponse({"error": message}, 401, headers={"WWW-Authenticate": "Bearer"})
         await refusal(scope, receive, send)
 
     def _known(self, headers: Headers) -> bool:
-        """Compare with every key, as long as it takes, so that time tells nothing."""
+        """Compare with every key, so that the time it takes tells nothing."""
         scheme, _, key = headers.get("authorization", "").partition(" ")
         given = digest(key.strip())
-        found = [hmac.compare_digest(given, known) for known in self.keys]
-        return scheme.lower() == "bearer" and any(found)
+        matches = [hmac.compare_digest(given, known) for known in self.keys]
+        return scheme.lower() == "bearer" and any(matches)

@@ -1,4 +1,4 @@
-"""Running: one process that answers, from its socket to its end."""
+"""One process that answers, from its socket to its end."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 
 import uvicorn
 
-from understill.runtime.cores import cores
+from understill.inference.cores import cores
 from understill.serve.app import make_app
-from understill.serve.listening import BACKLOG, let_nobody_begin, take_waiting
-from understill.serve.logs import tell
+from understill.serve.logs import log_event
 from understill.serve.prometheus import ServerMetrics
 from understill.serve.service import Service
 from understill.serve.settings import ServerSettings, name_of
+from understill.serve.sockets import BACKLOG, accept_waiting, drop_new_connections
 
 #: Seconds that connections have, once nobody else can connect, to bring a request that is on its way.
 LAST_CALL = 2.0
-#: Seconds for connections that are being made: longer than the way there and back. A packet that was lost is sent again
-#: only after a second, and its connection is cut off; to wait for that too would make every end as long.
+#: Seconds for connections that are being made: longer than a round trip. A lost packet is sent again after a
+#: second, and its connection is cut off; to wait for that too would make every shutdown as long.
 HANDSHAKE = 0.3
 MOMENT = 0.1
 #: Seconds that requests have to be answered after that; then the process ends without them.
-PATIENCE = 30
-#: Longer than the minute after which proxies drop a connection, so that they do, and not the server under their hands.
+GRACE = 30
+#: Longer than the minute after which proxies drop an idle connection, so that they do, and not the server.
 KEEP_ALIVE = 75
-#: Seconds in which a second signal is the first once more: what starts programs may pass on what they have got already.
+#: Seconds in which a second signal counts as the first: programs such as `timeout` pass on what all have got already.
 ECHO = 0.5
 
 
@@ -42,21 +43,25 @@ def ending_signals() -> tuple[signal.Signals, ...]:
     return always if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*always, signal.SIGHUP)
 
 
+def threads_of(workers: int) -> int:
+    """Share the cores among workers."""
+    return max(1, cores() // workers)
+
+
 class Server(uvicorn.Server):
-    """Loads a model, answers, and ends when it is told to, with all that was asked answered."""
+    """Loads a model, answers, and shuts down without losing a request.
+
+    A worker among several has a pipe to its supervisor, which sends the signal when all of them are to end. A worker
+    that replaces another is `late`: it accepts no connection before its model is loaded.
+    """
 
     def __init__(
-        self,
-        settings: ServerSettings,
-        ready: Callable[[], None],
-        *,
-        signals: tuple[signal.Signals, ...],
-        late: bool = False,
+        self, settings: ServerSettings, ready: Callable[[], None], pipe: Connection | None = None, late: bool = False
     ) -> None:
         self.service = Service(settings, ServerMetrics())
-        self.ready, self.signals = ready, signals
-        self.late = late  # the first connection is taken when the model is there, and not before
-        self.told = math.inf  # when it was told to stop
+        self.ready, self.pipe, self.late = ready, pipe, late
+        self.last = pipe is None  # nobody else goes on listening at the same socket
+        self.stopped = math.inf  # when the first signal came
         self.drains = True
         self.failure: Exception | None = None
         config = uvicorn.Config(
@@ -68,7 +73,7 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=PATIENCE,
+            timeout_graceful_shutdown=GRACE,
             backlog=BACKLOG,
         )
         super().__init__(config)
@@ -78,31 +83,46 @@ class Server(uvicorn.Server):
         super().run(sockets)
         if self.failure:
             raise self.failure
-        tell("ended")
+        log_event("ended")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take signals in turn with all else; uvicorn would raise them again afterwards, and spoil the exit code."""
-        for each in self.signals:
-            asyncio.get_running_loop().add_signal_handler(each, self.take, each)
+        """Handle signals in the loop; uvicorn would raise them again afterwards, and spoil the exit code."""
+        loop = asyncio.get_running_loop()
+        if self.pipe:  # some send a signal to all processes; the supervisor decides what a second one means
+            loop.add_signal_handler(signal.SIGTERM, self.stop, signal.SIGTERM)
+            loop.add_reader(self.pipe.fileno(), self._read_pipe)
+        else:
+            for each in ending_signals():
+                loop.add_signal_handler(each, self._stop_or_exit, each)
         yield
 
-    def take(self, number: int) -> None:
-        """Begin to end; at the second signal, end at once."""
-        if time.monotonic() - self.told > ECHO:
-            tell("ended at once", logging.WARNING, signal=signal.Signals(number).name)
+    def _read_pipe(self) -> None:
+        """All workers end: the supervisor has sent a signal's number, or is gone."""
+        assert self.pipe
+        asyncio.get_running_loop().remove_reader(self.pipe.fileno())
+        self.last = True
+        try:
+            self.stop(self.pipe.recv())
+        except (EOFError, OSError):
+            self.stop(signal.SIGTERM)
+
+    def _stop_or_exit(self, number: int) -> None:
+        """Begin to shut down; at the second signal, exit at once."""
+        if time.monotonic() - self.stopped > ECHO:
+            log_event("ended at once", logging.WARNING, signal=signal.Signals(number).name)
             os._exit(128 + number)
         self.stop(number)
 
     def stop(self, number: int) -> None:
-        """Begin to end, unless that has been begun."""
+        """Begin to shut down, unless that has been begun."""
         if self.should_exit:
             return
         if self.service.status == "loading":  # nothing can be lost yet
-            tell("ended")
+            log_event("ended")
             os._exit(0)  # a thread that loads a model cannot be stopped, and would be waited for
-        self.should_exit, self.told = True, time.monotonic()
-        self.drains = number != signal.SIGINT  # who presses Ctrl+C has no proxy that has to be told
+        self.should_exit, self.stopped = True, time.monotonic()
+        self.drains = number != signal.SIGINT  # who presses Ctrl+C has no load balancer that has to notice
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen while the model is being loaded, so that probes learn of it."""
@@ -116,57 +136,44 @@ class Server(uvicorn.Server):
         try:
             await self.service.load(threads_of(self.service.settings.workers))
         except Exception as error:
-            self.failure = error
-            self.should_exit = True
+            self.failure, self.should_exit = error, True
         else:
-            tell("ready", model=name_of(self.service.settings.model))
+            log_event("ready", model=name_of(self.service.settings.model))
             self.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End in such an order that no request is lost: turn clients away, stop listening, answer, close."""
+        """Drain, stop listening, answer what is there, close: in this order no request is lost."""
         self.service.status = "draining"
         if not self.failure:
-            tell("draining" if self.drains else "ending")
+            log_event("draining" if self.drains else "ending")
             if self.drains:
-                await self._wait(self.service.settings.drain)
+                await asyncio.sleep(self.service.settings.drain)
             await self._stop_listening(sockets or [])
-            await self._wait(LAST_CALL, until_empty=True)
+            await self._last_call()
         await super().shutdown(sockets)
         await asyncio.to_thread(self.service.close)
 
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:
-        """Let nobody begin a connection, take those that are there, and only then close the door."""
-        if self.is_last():
+        """Let nobody begin a connection, accept those that are there, and only then close the socket."""
+        if self.last:
             for listening in sockets:
-                let_nobody_begin(listening)
-            await self._wait(HANDSHAKE)
-        waiting = [connection for listening in sockets for connection in take_waiting(listening)]
+                drop_new_connections(listening)
+            await asyncio.sleep(HANDSHAKE)
+        waiting = [connection for listening in sockets for connection in accept_waiting(listening)]
         for server in self.servers:
             server.close()
         for connection in waiting:
             await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
 
-    def is_last(self) -> bool:
-        """Tell whether nobody goes on listening at the same socket."""
-        return True
-
-    async def _wait(self, seconds: float, until_empty: bool = False) -> None:
-        """Wait so long, or until nobody has been connected for a moment."""
-        loop = asyncio.get_running_loop()
-        now = seen = loop.time()
-        end = now + seconds
-        while now < end and not (until_empty and now - seen > MOMENT):
+    async def _last_call(self) -> None:
+        """Wait until nobody has been connected for a moment: a connection that is just being made does not show yet."""
+        now = seen = time.monotonic()
+        end = now + LAST_CALL
+        while now < end and now - seen <= MOMENT:
             await asyncio.sleep(MOMENT / 5)
-            now = loop.time()
-            # A connection that is just being made is not among them yet; hence the moment.
+            now = time.monotonic()
             seen = now if self.server_state.connections else seen
 
     def _protocol(self) -> asyncio.Protocol:
-        state = self.server_state
-        kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
-        return kind(config=self.config, server_state=state, app_state=self.lifespan.state)
-
-
-def threads_of(workers: int) -> int:
-    """Share the cores among workers."""
-    return max(1, cores() // workers)
+        protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)

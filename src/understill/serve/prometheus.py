@@ -1,4 +1,4 @@
-"""Measures: what Prometheus is told of requests, rows and passes, by all workers together."""
+"""Prometheus metrics of requests, rows and passes, by all workers together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class ServerMetrics:
-    """The numbers of one process; shared with the other workers where there are some."""
+    """The metrics of one process; shared with the other workers where there are some."""
 
     def __init__(self) -> None:
         self.shared = SHARED in os.environ
@@ -35,20 +35,19 @@ class ServerMetrics:
         if not self.shared:
             ProcessCollector(registry=self.registry)
         own = None if self.shared else self.registry
-        self.requests = Counter(
-            "understill_requests", "Requests, by route and status.", ["route", "status"], registry=own
-        )
+        route, status, part = "route", "status", ["part"]
+        self.requests = Counter("understill_requests", "Requests, by route and status.", [route, status], registry=own)
         self.seconds = Histogram(
-            "understill_request_seconds", "Seconds of a request.", ["route"], buckets=_SECONDS, registry=own
+            "understill_request_seconds", "Seconds of a request.", [route], buckets=_SECONDS, registry=own
         )
-        self.rows = Counter("understill_rows", "Rows answered.", ["part"], registry=own)
-        self.pass_rows = Histogram("understill_pass_rows", "Rows of a pass.", ["part"], buckets=_ROWS, registry=own)
+        self.rows = Counter("understill_rows", "Rows answered.", part, registry=own)
+        self.pass_rows = Histogram("understill_pass_rows", "Rows of a pass.", part, buckets=_ROWS, registry=own)
         self.pass_seconds = Histogram(
-            "understill_pass_seconds", "Seconds of a pass.", ["part"], buckets=_SECONDS, registry=own
+            "understill_pass_seconds", "Seconds of a pass.", part, buckets=_SECONDS, registry=own
         )
-        self.failed = Counter("understill_failed_passes", "Passes that failed.", ["part"], registry=own)
+        self.failed = Counter("understill_failed_passes", "Passes that failed.", part, registry=own)
         self.waiting = Gauge(
-            "understill_waiting_rows", "Rows that wait.", ["part"], registry=own, multiprocess_mode="livesum"
+            "understill_waiting_rows", "Rows that wait.", part, registry=own, multiprocess_mode="livesum"
         )
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
@@ -56,20 +55,16 @@ class ServerMetrics:
         self.requests.labels(route, str(status)).inc()
         self.seconds.labels(route).observe(seconds)
 
-    def count_pass(self, part: str, rows: int, answered: int, seconds: float, failed: bool) -> None:
-        """Count a pass of the model or of the teacher."""
+    def count_pass(self, part: str, rows: int, answered: int, seconds: float) -> None:
+        """Count a pass of the model or of the teacher; it failed if not all of its rows are answered."""
         self.rows.labels(part).inc(answered)
         self.pass_rows.labels(part).observe(rows)
         self.pass_seconds.labels(part).observe(seconds)
-        if failed:
+        if answered < rows:
             self.failed.labels(part).inc()
 
-    def count_waiting(self, part: str, rows: int) -> None:
-        """Note how many rows wait."""
-        self.waiting.labels(part).set(rows)
-
     def text(self) -> bytes:
-        """Return all numbers as Prometheus reads them."""
+        """Return all metrics as Prometheus reads them."""
         registry = self.registry
         if self.shared:
             registry = CollectorRegistry()

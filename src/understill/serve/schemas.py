@@ -1,4 +1,4 @@
-"""The contract: what is asked and answered over HTTP, as JSON."""
+"""Schemas: what is asked and answered over HTTP, as JSON."""
 
 from __future__ import annotations
 
@@ -27,11 +27,8 @@ def _listed(value: Any) -> Any:
 
 
 Name = Annotated[str, StringConstraints(max_length=200)]
-Texts = Annotated[
-    list[str],
-    BeforeValidator(_listed),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-]
+# Of a million wrong texts only the first is reported. The JSON schema of both is made in openapi.py.
+Texts = Annotated[list[str], Field(fail_fast=True), BeforeValidator(_listed), WithJsonSchema({})]
 
 
 class Form(BaseModel):
@@ -55,7 +52,7 @@ class Question(Form):
 
     texts: Texts = Field(description="One text, or several; the first texts of pairs.")
     pairs: Texts | None = Field(None, description="The second texts of pairs, as many as texts.")
-    tasks: list[Name] | None = Field(
+    tasks: Annotated[list[Name], Field(fail_fast=True)] | None = Field(
         None, max_length=1000, description="The tasks to answer; all that read so many texts if left out."
     )
     teacher: bool = Field(False, description="Ask the teacher too, where the server has one.")
@@ -67,40 +64,39 @@ class Question(Form):
 class Labelled(Form):
     """The answer of a task of classes."""
 
-    label: str = Field(description="The likeliest class.", examples=["upset"])
+    label: str = Field(description="The likeliest class.")
     probabilities: dict[str, float] = Field(
-        description="The probability of each class; with top_k, of the likeliest, in order.",
-        examples=[{"calm": 0.03, "upset": 0.97}],
+        description="The probability of each class; with top_k, of the likeliest, in order."
     )
 
 
 class ScoreAnswer(Form):
     """The answer of a task of scores, or of a candidate in a ranking."""
 
-    score: float = Field(description="The score, on the task's scale.", examples=[3.4])
+    score: float = Field(description="The score, on the task's scale.")
 
 
 class SeveralScored(Form):
     """The answer of a task of several scores."""
 
-    scores: dict[str, float] = Field(description="The scores by their names.", examples=[{"valence": 0.3}])
+    scores: dict[str, float] = Field(description="The scores by their names.")
 
 
 Row = dict[str, Labelled | ScoreAnswer | SeveralScored]
 
 
 class ModelAnswers(Form):
-    """What a model says of all rows."""
+    """A model's answers for all rows."""
 
-    model: str = Field(description="The name of the model.", examples=["quickstart/int8"])
+    model: str = Field(description="The name of the model, such as quickstart/int8.")
     answers: list[Row] = Field(description="For each row, the answer of each task by its name.")
-    milliseconds: float = Field(description="From the question to these answers, waiting included.", examples=[4.2])
+    milliseconds: float = Field(description="From the question to these answers, waiting included.")
 
 
 class Reply(ModelAnswers):
-    """What the model says of all rows, and the teacher where it was asked."""
+    """The model's answers for all rows, and the teacher's where it was asked."""
 
-    teacher: ModelAnswers | None = Field(None, description="What the teacher says; there only if it was asked for.")
+    teacher: ModelAnswers | None = Field(None, description="The teacher's answers; there only if they were asked for.")
     differ: list[list[str]] | None = Field(
         None,
         description="For each row, the tasks whose label differs, or whose scores lie more than a tenth of the range "
@@ -111,14 +107,12 @@ class Reply(ModelAnswers):
 class TaskFacts(Form):
     """One task of the model."""
 
-    name: str = Field(examples=["mood"])
-    kind: str = Field(
-        description="classification, regression, ranking, or what a plug-in adds.", examples=["regression"]
-    )
+    name: str
+    kind: str = Field(description="classification, regression, ranking, or what a plug-in adds.")
     pair: bool = Field(description="Whether it reads two texts.")
-    labels: list[str] | None = Field(description="The classes; null for scores.", examples=[["calm", "upset"]])
+    labels: list[str] | None = Field(description="The classes; null for scores.")
     range: tuple[float, float] | None = Field(description="The lowest and the highest score, where there are bounds.")
-    tokens: int = Field(description="How many tokens it reads; what is beyond is cut.", examples=[128])
+    tokens: int = Field(description="How many tokens it reads; the rest is truncated.")
 
 
 class Limits(Form):
@@ -132,56 +126,39 @@ class Limits(Form):
 class TaskList(Form):
     """What the server can be asked."""
 
-    model: str = Field(examples=["quickstart/int8"])
+    model: str
     teacher: str | None = Field(description="The teacher's name, where there is one.")
     limits: Limits
     tasks: list[TaskFacts]
 
 
-class Alive(Form):
-    """The process answers."""
+class Status(Form):
+    """How the server is."""
 
-    status: Literal["alive"]
-
-
-class Ready(Form):
-    """Whether questions are answered."""
-
-    status: Literal["ready", "loading", "draining"]
+    status: Literal["alive", "loading", "ready", "draining"]
 
 
 class Refusal(Form):
     """Why there is no answer."""
 
-    error: str = Field(
-        description="One plain sentence.", examples=['the model has no task "mod"; did you mean "mood"?']
-    )
+    error: str = Field(description='One sentence, such as: the model has no task "mod"; did you mean "mood"?')
 
 
 def read_question(body: bytes) -> Question:
     """Read a question, or say what is wrong with it, without quoting more of it than a key."""
     try:
-        found = from_json(body)
+        data = from_json(body)
     except ValueError as error:
         raise UserError(f"the body is no JSON: {error}") from None
-    if isinstance(found, dict):
-        _check_first(found)
+    # Of a million unknown keys pydantic would list each.
+    unknown = next((key for key in data if key not in Question.model_fields), None) if isinstance(data, dict) else None
+    if unknown is not None:
+        shown = json.dumps(unknown if len(unknown) <= 40 else f"{unknown[:40]}…", ensure_ascii=False)
+        raise UserError(f"{shown} is no key of a question; {nearest(unknown[:40], Question.model_fields)}")
     try:
-        return Question.model_validate(found)
+        return Question.model_validate(data)
     except ValidationError as error:
         raise UserError(_sentence(error)) from None
-
-
-def _check_first(found: dict[str, Any]) -> None:
-    """Refuse what a body of megabytes can hold a million times, at the first of them; pydantic would list them all."""
-    for key, value in found.items():
-        if key not in Question.model_fields:
-            shown = json.dumps(key if len(key) <= 40 else f"{key[:40]}…", ensure_ascii=False)
-            raise UserError(f"{shown} is no key of a question; {nearest(key[:40], Question.model_fields)}")
-        if isinstance(value, list) and key not in ("teacher", "top_k"):
-            wrong = next((number for number, each in enumerate(value, 1) if not isinstance(each, str)), None)
-            if wrong:
-                raise UserError(f"{key}, number {wrong} must be a string")
 
 
 def _sentence(error: ValidationError) -> str:

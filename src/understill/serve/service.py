@@ -5,70 +5,61 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from functools import partial
 from heapq import nlargest
 from logging import WARNING
 from pathlib import Path
 from typing import Any, Literal
 
 from understill.errors import UserError
-from understill.loading import load
-from understill.runtime.answers import Answerer
+from understill.inference.loading import load
+from understill.inference.predictor import Predictor
 from understill.serve.batching import Batcher, ModelPass, Row
-from understill.serve.logs import tell, tell_fault
+from understill.serve.http_errors import not_ready, too_large
+from understill.serve.logs import log_error, log_event
 from understill.serve.prometheus import ServerMetrics
 from understill.serve.schemas import Question
 from understill.serve.settings import ServerSettings, name_of
 from understill.tasks import Task
 
 #: Scores differ when they lie further apart than this part of their task's range.
-APART = 0.1
-
-
-class TooMuch(UserError):
-    """More was sent than one request may hold."""
-
-
-class NotReady(Exception):
-    """The model is still being loaded."""
+MAX_DIFFERENCE = 0.1
 
 
 class QueuedModel:
     """A model under its name, behind its queue."""
 
     def __init__(
-        self, part: str, folder: Path, model: Answerer, settings: ServerSettings, measures: ServerMetrics
+        self, part: str, folder: Path, model: Predictor, settings: ServerSettings, metrics: ServerMetrics
     ) -> None:
-        self.part, self.name, self.model, self.measures = part, name_of(folder), model, measures
+        self.part, self.name, self.model, self.metrics = part, name_of(folder), model, metrics
         self.batcher = Batcher(
-            model, settings.batch, settings.queue, settings.wait, self._note, partial(measures.count_waiting, part)
+            model, settings.batch, settings.queue, settings.wait, self._note, metrics.waiting.labels(part).set
         )
 
     def submit(self, question: Question, tasks: Sequence[Task]) -> asyncio.Future[list[Row]]:
         """Put a question into the queue."""
         return self.batcher.submit(question.texts if tasks else [], question.pairs, tasks)
 
-    async def said(
+    async def reply(
         self, answers: asyncio.Future[list[Row]], rows: int, began: float, top_k: int | None
     ) -> dict[str, Any]:
-        """Wait for the answers and say whose they are; a model that has none of the tasks says nothing of each row."""
+        """Wait for the answers and say whose they are; of a model that has none of the tasks, rows are empty."""
         result = await answers or [{} for _ in range(rows)]
         if top_k:
             result = [{task: _likeliest(answer, top_k) for task, answer in row.items()} for row in result]
         return {"model": self.name, "answers": result, "milliseconds": round(1000 * (time.perf_counter() - began), 3)}
 
     def _note(self, done: ModelPass) -> None:
-        failed = done.answered < done.rows
-        self.measures.count_pass(self.part, done.rows, done.answered, done.seconds, failed)
-        if done.fault is not None:
-            tell_fault("a pass failed", done.fault, part=self.part, rows=done.rows, requests=done.requests)
+        self.metrics.count_pass(self.part, done.rows, done.answered, done.seconds)
+        if done.error is not None:
+            log_error("a pass failed", done.error, part=self.part, rows=done.rows, requests=done.requests)
 
 
 class Service:
     """What the routes stand on."""
 
-    def __init__(self, settings: ServerSettings, measures: ServerMetrics) -> None:
-        self.settings, self.measures = settings, measures
+    def __init__(self, settings: ServerSettings, metrics: ServerMetrics) -> None:
+        self.settings, self.metrics = settings, metrics
         self.status: Literal["loading", "ready", "draining"] = "loading"
         self.model: QueuedModel | None = None
         self.teacher: QueuedModel | None = None
@@ -84,11 +75,10 @@ class Service:
                 raise UserError(f"--teacher {settings.teacher} has no task of the model's, which are {names}")
             for one in model.tasks:
                 if any(one.name == other.name and not _same(one, other) for other in teacher.tasks):
-                    tell(
-                        "the teacher's task has other labels or another range, and is left out", WARNING, task=one.name
-                    )
-            self.teacher = QueuedModel("teacher", settings.teacher, teacher, settings, self.measures)
-        self.model = QueuedModel("model", settings.model, model, settings, self.measures)
+                    event = "the teacher's task has other labels or another range, and is left out"
+                    log_event(event, WARNING, task=one.name)
+            self.teacher = QueuedModel("teacher", settings.teacher, teacher, settings, self.metrics)
+        self.model = QueuedModel("model", settings.model, model, settings, self.metrics)
         if self.status == "loading":
             self.status = "ready"
 
@@ -99,28 +89,22 @@ class Service:
                 each.batcher.close()
 
     def facts(self) -> dict[str, Any]:
-        """Tell what can be asked."""
-        settings = self.settings
-        return {
-            "model": self._loaded.name,
-            "teacher": self.teacher.name if self.teacher else None,
-            "limits": {
-                "rows": settings.max_rows,
-                "characters": settings.max_characters,
-                "bytes": settings.max_bytes,
-            },
-            "tasks": [
-                {
-                    "name": task.name,
-                    "kind": task.kind.name,
-                    "pair": task.pair,
-                    "labels": list(task.labels) if task.kind.has_classes else None,
-                    "range": list(task.range) if task.range else None,
-                    "tokens": self._loaded.model.max_lengths[task.name],
-                }
-                for task in self._loaded.model.tasks
-            ],
-        }
+        """Return what can be asked, as `TaskList` has it."""
+        settings, model = self.settings, self._loaded
+        limits = {"rows": settings.max_rows, "characters": settings.max_characters, "bytes": settings.max_bytes}
+        tasks = [
+            {
+                "name": task.name,
+                "kind": task.kind.name,
+                "pair": task.pair,
+                "labels": list(task.labels) if task.kind.has_classes else None,
+                "range": list(task.range) if task.range else None,
+                "tokens": model.model.max_lengths[task.name],
+            }
+            for task in model.model.tasks
+        ]
+        teacher = self.teacher.name if self.teacher else None
+        return {"model": model.name, "teacher": teacher, "limits": limits, "tasks": tasks}
 
     async def answer(self, question: Question) -> dict[str, Any]:
         """Answer a question, with the teacher beside the model where it is asked for."""
@@ -129,7 +113,7 @@ class Service:
         self._check_size(question)
         tasks = model.model.tasks_for(question.texts, question.pairs, question.tasks)
         if not question.teacher:
-            return await model.said(model.submit(question, tasks), rows, began, top_k)
+            return await model.reply(model.submit(question, tasks), rows, began, top_k)
         if not self.teacher:
             raise UserError("this server has no teacher → start it with --teacher MODEL")
         shared = [other for task in tasks for other in self.teacher.model.tasks if _same(task, other)]
@@ -140,31 +124,29 @@ class Service:
             own.cancel()
             raise
         reply, teacher = await asyncio.gather(
-            model.said(own, rows, began, top_k), self.teacher.said(others, rows, began, top_k)
+            model.reply(own, rows, began, top_k), self.teacher.reply(others, rows, began, top_k)
         )
-        return reply | {
-            "teacher": teacher,
-            "differ": [_differ(tasks, *both) for both in zip(reply["answers"], teacher["answers"], strict=True)],
-        }
+        both = zip(reply["answers"], teacher["answers"], strict=True)
+        return reply | {"teacher": teacher, "differ": [_differ(tasks, *answers) for answers in both]}
 
     @property
     def _loaded(self) -> QueuedModel:
         if self.model is None:
-            raise NotReady
+            raise not_ready()
         return self.model
 
     def _check_size(self, question: Question) -> None:
-        settings = self.settings
-        if len(question.texts) > settings.max_rows:
-            raise TooMuch(f"{len(question.texts):,} rows are more than {settings.max_rows:,} → send them in parts")
+        rows, limit = len(question.texts), self.settings.max_characters
+        if rows > self.settings.max_rows:
+            raise too_large(f"{rows:,} rows are more than {self.settings.max_rows:,} → send them in parts")
         for texts, what in ((question.texts, "text"), (question.pairs or (), "second text")):
             for number, text in enumerate(texts, 1):
-                if len(text) > settings.max_characters:
-                    size = f"{len(text):,} characters; {settings.max_characters:,} may be sent"
-                    raise TooMuch(f"{what} {number} has {size} → cut it, the model reads its beginning only")
+                if len(text) > limit:
+                    size = f"{len(text):,} characters; {limit:,} may be sent"
+                    raise too_large(f"{what} {number} has {size} → cut it, the model reads its beginning only")
 
 
-def _warm(folder: Path, threads: int) -> Answerer:
+def _warm(folder: Path, threads: int) -> Predictor:
     """Load a model and let it answer once, so that the first request does not wait for what is made on first use."""
     model = load(folder, "auto", threads)
     for pair in (False, True):
@@ -191,10 +173,5 @@ def _same(one: Task, other: Task) -> bool:
 
 def _differ(tasks: Sequence[Task], one: Row, other: Row) -> list[str]:
     """Name the tasks that two models answer differently; scores without a range have no scale to differ on."""
-    found = []
-    for task in tasks:
-        if task.name not in other:
-            continue
-        if task.kind.differ(task, one[task.name], other[task.name], APART):
-            found.append(task.name)
-    return found
+    shared = [task for task in tasks if task.name in other]
+    return [task.name for task in shared if task.kind.differ(task, one[task.name], other[task.name], MAX_DIFFERENCE)]

@@ -1,11 +1,10 @@
-"""Settings: all that a server is told when it starts."""
+"""Settings: how a server is to run, from its options."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,9 +69,9 @@ def _check_site(site: str) -> None:
             f"--cors \"{site}\": no site → write scheme://host, such as https://example.org, or '*' for all"
         )
     scheme, host, port = (parts["scheme"] or "https").lower(), parts["host"].lower(), parts["port"]
-    named = f"{scheme}://{host}" + (f":{port}" if port and port != _PORTS.get(scheme) else "")
-    if site != named:
-        raise UserError(f'--cors "{site}": browsers name a site by scheme, host and port alone → write {named}')
+    origin = f"{scheme}://{host}" + (f":{port}" if port and port != _PORTS.get(scheme) else "")
+    if site != origin:
+        raise UserError(f'--cors "{site}": browsers name a site by scheme, host and port alone → write {origin}')
 
 
 def digest(key: str) -> bytes:
@@ -83,33 +82,29 @@ def digest(key: str) -> bytes:
 def read_keys(file: Path | None) -> tuple[bytes, ...]:
     """Return the digests of the keys in a file, one to a line, or else in the environment, apart by spaces."""
     if file:
-        return _digests(f"--keys {file}", "line", _lines_of(file), "write one to a line")
-    if KEYS not in os.environ:
+        place, unit, fix = f"--keys {file}", "line", "write one to a line"
+        keys = _lines_of(file)
+    elif KEYS in os.environ:  # if it was to hold a key and does not, going on would let everybody in
+        place, unit, fix = KEYS, "key", "write one into it, or unset it"
+        keys = os.environ[KEYS].split()
+    else:
         return ()
-    # A variable that was to hold a key and does not is a slip that would let everybody in.
-    return _digests(KEYS, "key", enumerate(os.environ[KEYS].split(), 1), "write one into it, or unset it")
+    numbered = [(number, key) for number, key in enumerate(keys, 1) if key]
+    for number, key in numbered:  # what is refused is named by its place, never shown
+        if not _KEY.fullmatch(key):
+            plain = "letters, digits and signs of ASCII, without spaces"
+            raise UserError(f"{place}, {unit} {number}: a header could not carry this key → use {plain}")
+    if not numbered:
+        raise UserError(f"{place}: no key in it → {fix}")
+    return tuple(digest(key) for _, key in numbered)
 
 
-def _lines_of(file: Path) -> list[tuple[int, str]]:
-    """Return the lines of a file with their numbers, without empty ones and comments."""
+def _lines_of(file: Path) -> list[str]:
+    """Return the lines of a file, of which comments are empty."""
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise UserError(f"--keys {file}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"--keys {file}: no text in UTF-8 → save it as plain text, a key to a line") from None
-    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1)]
-    return [(number, line) for number, line in numbered if line and not line.startswith("#")]
-
-
-def _digests(place: str, unit: str, keys: Iterable[tuple[int, str]], fix: str) -> tuple[bytes, ...]:
-    """Return the digests of numbered keys; what is refused is told by its place, never shown."""
-    found = []
-    for number, key in keys:
-        if not _KEY.fullmatch(key):
-            plain = "letters, digits and signs of ASCII, without spaces"
-            raise UserError(f"{place}, {unit} {number}: a header could not carry this key → use {plain}")
-        found.append(digest(key))
-    if not found:
-        raise UserError(f"{place}: no key in it → {fix}")
-    return tuple(found)
+    return ["" if line.lstrip().startswith("#") else line.strip() for line in lines]

@@ -1,1 +1,1 @@
-"""Targets: what teachers say about each row, kept as raw logits, and one target made of several teachers."""
+"""Targets: teachers' answers to each row, kept as raw logits, and one target made of several teachers."""

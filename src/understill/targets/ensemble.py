@@ -1,4 +1,4 @@
-"""Ensembles: one target out of several teachers' logits, and which teachers count for how much."""
+"""Ensembles: one target out of several teachers' logits, and the teachers' weights."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def join(
     """Return one target for each row, [rows, outputs], out of raw logits, [teachers, rows, outputs].
 
     It holds log-probabilities, with the temperature applied to each teacher before they are averaged, or logits, which
-    know no temperature; scores where the task is `scored`. A teacher
-    whose logits for a row are all NaN has no say there; a row on which nobody has a say stays NaN.
+    know no temperature; scores where the task is `scored`. A teacher whose logits for a row are all NaN does not count
+    there; a row that no teacher answers stays NaN.
 
     A ranking has `groups`, [rows]: there the candidates of a query are joined as the outputs of a row are elsewhere,
-    and a teacher that says nothing of one of them has no say in all.
+    and a teacher that leaves one of them out does not count for the query.
     """
     rule = partial(join, scored=scored, combine=combine, weights=weights, form=form, temperature=temperature)
     if groups is not None:
         return _join_groups(logits, groups, rule)
     if logits.ndim != 3 or weights.shape != (len(logits),):
         raise ValueError(f"logits of shape {logits.shape} do not go with weights of shape {weights.shape}")
-    heard = weights > 0
-    logits, weights = logits[heard], weights[heard]
+    counted = weights > 0
+    logits, weights = logits[counted], weights[counted]
     joined = np.full(logits.shape[1:], np.nan, np.float32)
     for start in range(0, len(joined), BLOCK):
         values = logits[:, start : start + BLOCK].astype(np.float64)
-        silent = np.isnan(values).all(axis=2)  # [teachers, rows]
-        values[silent] = 0.0
-        share = np.where(silent, 0.0, weights[:, None])
+        missing = np.isnan(values).all(axis=2)  # [teachers, rows]
+        values[missing] = 0.0
+        share = np.where(missing, 0.0, weights[:, None])
         total = share.sum(axis=0)
         known = total > 0
         share = (share[:, known] / total[known])[:, :, None]
@@ -64,12 +64,12 @@ def join(
 
 
 def join_column(values: NDArray[np.floating], weights: Floats) -> NDArray[np.float32]:
-    """Return the weighted mean of a column, [teachers, rows, …], over the teachers that say something of a row."""
+    """Return the weighted mean of a column, [teachers, rows, …], over the teachers that answer a row."""
     flat = values.reshape(*values.shape[:2], -1)
-    silent = np.isnan(flat).any(axis=2)
-    share = np.where(silent, 0.0, weights[:, None])[:, :, None]
+    missing = np.isnan(flat).any(axis=2)
+    share = np.where(missing, 0.0, weights[:, None])[:, :, None]
     total = share.sum(axis=0)
-    mean: Floats = (share * np.where(silent[:, :, None], 0.0, flat)).sum(axis=0) / np.where(total > 0, total, np.nan)
+    mean: Floats = (share * np.where(missing[:, :, None], 0.0, flat)).sum(axis=0) / np.where(total > 0, total, np.nan)
     joined: NDArray[np.float32] = mean.astype(np.float32).reshape(values.shape[1:])
     return joined
 

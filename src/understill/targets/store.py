@@ -1,4 +1,4 @@
-"""The store of soft targets: what each teacher knows of each row, as Parquet with a manifest, checked when read."""
+"""The store of soft targets: each teacher's answers to each row, as Parquet with a manifest and checksums."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, InstanceOf, TypeAdapter
 
+from understill.atomic import fault_of, write_json
 from understill.data.taskdata import TaskData
-from understill.disk import fault_of, write_json
 from understill.errors import UserError, listed
-from understill.targets.columns import LOGITS, Column, columns_of
 from understill.tasks import Task
 
 #: Goes up whenever the files change their meaning, so that old ones are not read.
 FORMAT = 3
+#: The column that every teacher has; others are named by the losses that need them.
+LOGITS = "logits"
 TABLE = "targets.parquet"
 MANIFEST = "manifest.json"
-TYPES = {"float16": pa.float16(), "float32": pa.float32()}
 #: How far the logits of two rows with the same texts may lie apart, next to the larger of 1 and the row's largest
 #: logit: in bfloat16, the rest of a batch moves a row's logits by about a hundredth.
 ROUNDING = 0.03
@@ -47,12 +46,12 @@ class TeacherFacts:
 
 @dataclass(frozen=True, eq=False)
 class SoftTargets:
-    """What teachers say about the rows of one split of a task."""
+    """The answers of teachers to the rows of one split of a task."""
 
     task: Task
     split: str
     teachers: tuple[TeacherFacts, ...]
-    columns: Mapping[str, NDArray[np.float32]]  # [teachers, rows, …] each; NaN where a teacher says nothing of a row
+    columns: Mapping[str, NDArray[np.float32]]  # [teachers, rows, …] each; NaN where a teacher has no answer
 
     @property
     def logits(self) -> NDArray[np.float32]:
@@ -71,19 +70,19 @@ def write_targets(
 ) -> None:
     """Write columns, by name, of each teacher, [rows, …] in the order of the data's rows; of logits, the task's labels.
 
-    A row of NaN says that the teacher has nothing to say about it.
+    A row of NaN says that the teacher has no answer to it.
     """
     if not teachers or len({teacher.name for teacher in teachers}) < len(teachers):
         raise ValueError("soft targets need teachers, each with a name of its own")
-    columns = columns_of(data.task, answers)
-    table = _table(data, teachers, columns, answers, dtype)
+    shapes = _shapes(data.task, answers)
+    table = _table(data, teachers, shapes, answers, dtype)
     manifest = {
         "format": FORMAT,
         "task": data.task.to_dict(),
         "split": data.split,
         "data": data.fingerprint,
         "rows": table.num_rows,
-        "columns": [asdict(column) for column in columns],
+        "columns": [{"name": name, "shape": shape} for name, shape in shapes.items()],
         "teachers": [asdict(teacher) for teacher in teachers],
         "dtype": dtype,
         "rule": dict(rule),
@@ -96,10 +95,19 @@ def write_targets(
         raise UserError(f"cannot write soft targets to {folder.parent}: {error.strerror or error}") from error
 
 
+def _shapes(task: Task, answers: Mapping[str, Sequence[NDArray[np.float32]]]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of one row of each column, after making sure that teachers agree on it."""
+    shapes = {name: {values.shape[1:] for values in arrays} for name, arrays in answers.items()}
+    for name, several in shapes.items():
+        if name != LOGITS and len(several) != 1:
+            raise UserError(f"task {task.name}: teachers give the column {name} in different shapes, {sorted(several)}")
+    return {name: (task.outputs,) if name == LOGITS else several.pop() for name, several in shapes.items()}
+
+
 def _table(
     data: TaskData,
     teachers: Sequence[TeacherFacts],
-    columns: Sequence[Column],
+    shapes: Mapping[str, tuple[int, ...]],
     answers: Mapping[str, Sequence[NDArray[np.float32]]],
     dtype: str,
 ) -> Any:
@@ -112,29 +120,29 @@ def _table(
     again = np.flatnonzero(first[number] != np.arange(len(number)))
     chosen = first[order.to_numpy()]
     stored = {"id": encoded.dictionary.take(order)}
-    for column in columns:
-        for index, (teacher, given) in enumerate(zip(teachers, answers[column.name], strict=True)):
+    for name, shape in shapes.items():
+        for index, (teacher, given) in enumerate(zip(teachers, answers[name], strict=True)):
             place = f"teacher {teacher.name}, task {data.task.name}"
-            if given.shape != (right := (data.rows, *column.shape)):
-                what = "rows × outputs" if column.name == LOGITS else f"rows × {column.name}"
-                raise UserError(f"{place}: {column.name} of shape {list(given.shape)}, but {what} are {list(right)}")
-            values = given.reshape(data.rows, column.numbers)
-            silent = _silent(place, column.name, values, ids, dtype)
-            _same(place, column.name, values[again], values[first[number[again]]], ids, again)
-            kept = np.where(silent[:, None], 0, values)[chosen].astype(dtype)
-            flat, mask = pa.array(kept.ravel()), pa.array(silent[chosen])
-            stored[f"{column.name}_{index}"] = pa.FixedSizeListArray.from_arrays(flat, column.numbers, mask=mask)
+            if given.shape != (right := (data.rows, *shape)):
+                what = "rows × outputs" if name == LOGITS else f"rows × {name}"
+                raise UserError(f"{place}: {name} of shape {list(given.shape)}, but {what} are {list(right)}")
+            values = given.reshape(data.rows, math.prod(shape))
+            unanswered = _check_finite(place, name, values, ids, dtype)
+            _same(place, name, values[again], values[first[number[again]]], ids, again)
+            kept = np.where(unanswered[:, None], 0, values)[chosen].astype(dtype)
+            flat, mask = pa.array(kept.ravel()), pa.array(unanswered[chosen])
+            stored[f"{name}_{index}"] = pa.FixedSizeListArray.from_arrays(flat, math.prod(shape), mask=mask)
     return pa.table(stored)
 
 
-def _silent(place: str, column: str, values: NDArray[np.float32], ids: Any, dtype: str) -> NDArray[np.bool_]:
-    """Say on which rows a teacher is silent, after making sure that its other numbers can be stored."""
-    silent = np.asarray(np.isnan(values).all(axis=1))
-    broken = np.flatnonzero(~np.isfinite(values).all(axis=1) & ~silent)
+def _check_finite(place: str, column: str, values: NDArray[np.float32], ids: Any, dtype: str) -> NDArray[np.bool_]:
+    """Return which rows a teacher does not answer, after making sure that its other numbers can be stored."""
+    unanswered = np.asarray(np.isnan(values).all(axis=1))
+    broken = np.flatnonzero(~np.isfinite(values).all(axis=1) & ~unanswered)
     if len(broken):
         raise UserError(
             f"{place}: {len(broken):,} of {len(values):,} rows have {column} that are not all finite numbers, such as "
-            f"the row with id {ids[broken[0]]}; train the teacher again, or mend its predictions"
+            f"the row with id {ids[broken[0]]}; train the teacher again, or correct its predictions"
         )
     limit = float(np.finfo(dtype).max)
     if (np.abs(values) > limit).any():
@@ -142,7 +150,7 @@ def _silent(place: str, column: str, values: NDArray[np.float32], ids: Any, dtyp
             f"{place}: {column} go up to {np.nanmax(np.abs(values)):g}, and {dtype} ends at {limit:g}; "
             "write targets.dtype: float32"
         )
-    return silent
+    return unanswered
 
 
 def _same(
@@ -161,129 +169,60 @@ def _same(
     if len(differing):
         raise UserError(
             f"{place}: {len(differing):,} rows have {column} that differ from those of a row with the same texts, such "
-            f"as the row with id {ids[differing[0]]}; the teacher must say the same about the same texts"
+            f"as the row with id {ids[differing[0]]}; the teacher must give the same texts the same answer"
         )
 
 
 def read_targets(folder: Path, data: TaskData, teachers: Mapping[str, str]) -> SoftTargets:
     """Return the targets of each row of the data, from the teachers of these names and digests, in their order."""
-    manifest = _manifest(folder)
-    _compare(folder, manifest, data)
-    _compare_teachers(folder, manifest, teachers)
-    number = {teacher.name: index for index, teacher in enumerate(manifest.teachers)}
-    labels = data.task.kind.order(manifest.task, data.task)  # joined by name: the task's order may have changed
-    try:
-        with pq.ParquetFile(folder / TABLE) as table:
-            _compare_columns(folder, manifest, table.schema_arrow)
-            rows = _rows(folder, manifest, table.read(["id"]).column("id").combine_chunks(), data)
-            columns = {}
-            for column in manifest.columns:
-                columns[column.name] = np.empty((len(teachers), len(rows), *column.shape), np.float32)
-                for index, name in enumerate(teachers):
-                    stored = table.read([f"{column.name}_{number[name]}"]).column(0).combine_chunks()
-                    values = _values(folder, name, column.name, stored)[rows]
-                    values = values[:, labels] if column.name == LOGITS else values
-                    columns[column.name][index] = values.reshape(len(rows), *column.shape)
-    except (OSError, pa.ArrowException) as error:
-        raise _bad(folder, f"{TABLE} cannot be read ({_line(error)})") from error
-    facts = {teacher.name: teacher for teacher in manifest.teachers}
+    if fault := fault_of(folder):
+        raise _bad(folder, fault)
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    if fault := _mismatch(manifest, data, teachers):
+        raise _bad(folder, fault)
+    facts = {each["name"]: TeacherFacts(**each) for each in manifest["teachers"]}
+    number = {name: index for index, name in enumerate(facts)}
+    # Joined by name: the order of the task's labels may have changed.
+    labels = data.task.kind.order(Task.from_dict(manifest["task"]), data.task)
+    with pq.ParquetFile(folder / TABLE) as table:
+        ids = table.read(["id"]).column("id").combine_chunks()
+        rows = pc.index_in(data.table().column("id"), value_set=ids).combine_chunks().to_numpy()
+        columns = {}
+        for name, shape in ((column["name"], column["shape"]) for column in manifest["columns"]):
+            columns[name] = np.empty((len(teachers), len(rows), *shape), np.float32)
+            for index, teacher in enumerate(teachers):
+                values = _values(table.read([f"{name}_{number[teacher]}"]).column(0).combine_chunks())[rows]
+                values = values[:, labels] if name == LOGITS else values
+                columns[name][index] = values.reshape(len(rows), *shape)
     return SoftTargets(data.task, data.split, tuple(facts[name] for name in teachers), columns)
 
 
-@dataclass(frozen=True)
-class _Manifest:
-    """What the manifest says that is relied upon."""
-
-    task: Annotated[InstanceOf[Task], BeforeValidator(Task.from_dict)]
-    split: str
-    data: str
-    rows: int
-    columns: tuple[Column, ...]
-    teachers: tuple[TeacherFacts, ...]
-    dtype: Literal["float16", "float32"]
-
-
-def _manifest(folder: Path) -> _Manifest:
-    if fault := fault_of(folder):
-        raise _bad(folder, fault)
-    try:
-        values = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if values["format"] == FORMAT:
-            return TypeAdapter(_Manifest).validate_python(values)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _bad(folder, f"{MANIFEST} cannot be read ({type(error).__name__}: {_line(error)})") from error
-    raise _bad(folder, f"{MANIFEST} has format {values['format']}, and this understill reads format {FORMAT}")
-
-
-def _compare(folder: Path, manifest: _Manifest, data: TaskData) -> None:
-    """Make sure that targets are of this task, split and data."""
-    task, theirs = data.task, manifest.task
+def _mismatch(manifest: Mapping[str, Any], data: TaskData, teachers: Mapping[str, str]) -> str:
+    """Say why stored targets are not those of this data and these teachers as they are now; empty where they are."""
+    if manifest["format"] != FORMAT:
+        return f"{MANIFEST} has format {manifest['format']}, and this understill reads format {FORMAT}"
+    task, theirs = data.task, Task.from_dict(manifest["task"])
     if (theirs.name, theirs.kind) != (task.name, task.kind):
-        raise _bad(folder, f"it is of the {theirs.kind} task {theirs.name}, not of the {task.kind} task {task.name}")
-    if manifest.split != data.split:
-        raise _bad(folder, f"it is of the split {manifest.split}, not of {data.split}")
-    outputs = next((column.shape for column in manifest.columns if column.name == LOGITS), ())
-    if not outputs == (theirs.outputs,) == (task.outputs,):
-        raise _bad(folder, f"it has {math.prod(outputs)} outputs a row, and task {task.name} has {task.outputs}")
-    turned = task.kind.turned(theirs, task)
-    if turned or sorted(theirs.labels) != sorted(task.labels):
-        raise _bad(
-            folder,
-            f"its labels are {listed(theirs.labels, 'and')}, and those of task {task.name} are "
-            f"{listed(task.labels, 'and')}",
-        )
-    if manifest.data != data.fingerprint:
-        raise _bad(folder, f"the {data.split} data of task {task.name} has changed since the teachers answered it")
+        return f"it is of the {theirs.kind} task {theirs.name}, not of the {task.kind} task {task.name}"
+    if manifest["split"] != data.split:
+        return f"it is of the split {manifest['split']}, not of {data.split}"
+    if task.kind.turned(theirs, task) or sorted(theirs.labels) != sorted(task.labels):
+        mine = f"those of task {task.name} are {listed(task.labels, 'and')}"
+        return f"its labels are {listed(theirs.labels, 'and')}, and {mine}"
+    if manifest["data"] != data.fingerprint:
+        return f"the {data.split} data of task {task.name} has changed since the teachers answered it"
+    digests = {each["name"]: each["digest"] for each in manifest["teachers"]}
+    if set(digests) != set(teachers):
+        return f"it is of {listed(list(digests), 'and')}, not of {listed(list(teachers), 'and')}"
+    changed = [name for name, digest in teachers.items() if digests[name] != digest]
+    return f"teacher {listed(changed, 'and')} has changed since it answered" if changed else ""
 
 
-def _compare_teachers(folder: Path, manifest: _Manifest, teachers: Mapping[str, str]) -> None:
-    """Make sure that targets are of these teachers, as they are now."""
-    known = {teacher.name: teacher.digest for teacher in manifest.teachers}
-    missing = [name for name in teachers if name not in known]
-    if missing:
-        raise _bad(folder, f"it has nothing from teacher {listed(missing, 'and')}")
-    extra = [teacher.name for teacher in manifest.teachers if teacher.name not in teachers]
-    if extra or len(known) < len(manifest.teachers):
-        raise _bad(folder, f"it has other teachers too, or one twice: {listed(extra or list(known), 'and')}")
-    changed = [name for name, digest in teachers.items() if known[name] != digest]
-    if changed:
-        raise _bad(folder, f"teacher {listed(changed, 'and')} has changed since it answered")
-
-
-def _compare_columns(folder: Path, manifest: _Manifest, columns: Any) -> None:
-    """Make sure that the table has the columns of the manifest; the names inside lists do not matter."""
-    named = [("id", pa.string())]
-    for column in manifest.columns:
-        numbers = pa.list_(pa.field("element", TYPES[manifest.dtype]), column.numbers)
-        named += [(f"{column.name}_{index}", numbers) for index in range(len(manifest.teachers))]
-    if columns.remove_metadata() != pa.schema(named):
-        raise _bad(folder, f"{TABLE} does not have the columns that {MANIFEST} speaks of")
-
-
-def _rows(folder: Path, manifest: _Manifest, ids: Any, data: TaskData) -> NDArray[np.int64]:
-    """Return where the targets of each row of the data stand."""
-    if len(ids) != manifest.rows:
-        raise _bad(folder, f"{TABLE} has {len(ids):,} rows, and {MANIFEST} speaks of {manifest.rows:,}")
-    if ids.null_count or not pc.all(pc.less(ids[:-1], ids[1:]), min_count=0).as_py():
-        raise _bad(folder, f"the ids in {TABLE} are not sorted, or some come twice")
-    places = pc.fill_null(pc.index_in(data.table().column("id"), value_set=ids), -1)
-    rows: NDArray[np.int64] = places.combine_chunks().to_numpy().astype(np.int64)
-    missing = int((rows < 0).sum())
-    if missing:
-        raise _bad(folder, f"{missing:,} of the {len(rows):,} rows of task {data.task.name} have no targets in it")
-    if len(np.unique(rows)) != len(ids):
-        raise _bad(folder, f"it has targets of rows that task {data.task.name} does not have")
-    return rows
-
-
-def _values(folder: Path, teacher: str, name: str, column: Any) -> NDArray[np.float32]:
-    """Return one teacher's values, NaN where it is silent."""
+def _values(column: Any) -> NDArray[np.float32]:
+    """Return one teacher's values, NaN where it has no answer."""
     flat = column.values.to_numpy(zero_copy_only=False).astype(np.float32)
     values: NDArray[np.float32] = flat.reshape(len(column), column.type.list_size)
-    spoken = column.is_valid().to_numpy(zero_copy_only=False)
-    if not np.isfinite(values[spoken]).all():
-        raise _bad(folder, f"it has {name} of teacher {teacher} that are not finite numbers")
-    values[~spoken] = np.nan  # Arrow leaves open what lies under a null
+    values[column.is_null().to_numpy(zero_copy_only=False)] = np.nan  # Arrow leaves open what lies under a null
     return values
 
 
@@ -291,7 +230,3 @@ def _bad(folder: Path, what: str) -> BadTargets:
     return BadTargets(
         f"the soft targets in {folder} cannot be used: {what}; delete the folder, and they are made again"
     )
-
-
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]

@@ -128,7 +128,7 @@ def _known(label: str, known: frozenset[str]) -> str:
     return fix if len(fix) < 200 else f"{len(known)} labels are known from train"
 
 
-def in_order(labels: Collection[str], column: str | None = None) -> tuple[str, ...]:
+def sorted_labels(labels: Collection[str], column: str | None = None) -> tuple[str, ...]:
     """Order labels: by number where all are numbers, else by name."""
     try:
         numbers = {label: float(label) for label in labels}

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from understill.tasks.base import KINDS, Array, Kind
-from understill.tasks.cells import GoldReader, LabelReader, in_order
+from understill.tasks.cells import GoldReader, LabelReader, sorted_labels
 from understill.tasks.task import Task
 
 #: Labels that are shown before the rest are only counted.
@@ -35,7 +35,7 @@ class Classification(Kind):
 
     def reader(self, task: Task, known: frozenset[str] | None, limits: tuple[float, float] | None) -> GoldReader:
         """Read names of labels."""
-        return LabelReader(task.label, known, in_order)
+        return LabelReader(task.label, known, sorted_labels)
 
     def values(self, logits: Array) -> Array:
         """Return the numbers of the likeliest classes."""

@@ -65,9 +65,8 @@ class Task:
 
     def _plugins(self) -> dict[str, Any]:
         """Return what stands in fingerprints for a kind and metrics that plug-ins bring; nothing for our own."""
-        found = [KINDS.facts(self.kind.name), *(METRICS.facts(name) for name in self.metrics if name in METRICS)]
-        found = [facts for facts in found if facts]
-        return {"plugins": found} if found else {}
+        plugins = [KINDS.facts(self.kind.name), *(METRICS.facts(name) for name in self.metrics if name in METRICS)]
+        return {"plugins": [facts for facts in plugins if facts]} if any(plugins) else {}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Task:

@@ -19,13 +19,14 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from understill.atomic import file_digest, fingerprint
 from understill.data.batch import Batch, in_order
 from understill.data.tokens import encode
-from understill.disk import file_digest, fingerprint
 from understill.errors import UserError
-from understill.models.encoder import identity, load_config, load_tokenizer, readable, resolve
+from understill.models.encoder import identity, load_config, load_tokenizer, resolve
 from understill.models.folder import load_model
 from understill.models.manifest import MANIFEST, find_model
+from understill.models.transformer import max_tokens
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe
 from understill.recipe.schema import CheckpointSpec, HeadsSpec
@@ -153,14 +154,14 @@ def checkpoint_digest(folder: str, labels: Mapping[str, str], max_length: int | 
 
 @contextmanager
 def _as_teacher(name: str) -> Iterator[None]:
-    """Let what goes wrong with a model's files be said of the teacher."""
+    """Word what goes wrong with a model's files as a fault of the teacher."""
     try:
         yield
     except UserError as error:
-        said = str(error)
-        if said.startswith("teacher "):
+        message = str(error)
+        if message.startswith("teacher "):
             raise
-        raise UserError(f"teacher {name}: {said.replace('encoder ', 'checkpoint ', 1)}") from error
+        raise UserError(f"teacher {name}: {message.replace('encoder ', 'checkpoint ', 1)}") from error
 
 
 def output_names(config: PreTrainedConfig) -> tuple[str, ...]:
@@ -181,8 +182,8 @@ def _task_of(name: str, config: PreTrainedConfig, task: Task) -> Task:
 
 
 def _length(name: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, wanted: int | None) -> int:
-    """Return how many tokens are read: as many as the model can where nothing is said."""
-    limit = readable(config)
+    """Return how many tokens are read: as many as the model can where the recipe gives no limit."""
+    limit = max_tokens(config)
     if wanted is None:
         return min(limit or USUAL_LENGTH, tokenizer.model_max_length, 2**16 - 1)
     if limit is not None and wanted > limit:
@@ -194,7 +195,7 @@ def _load(name: str, folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     """Load a classifier with all its weights; safetensors only, and no code from its folder."""
     settings: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "dtype": torch.float32}
     try:
-        network, found = AutoModelForSequenceClassification.from_pretrained(
+        network, loading = AutoModelForSequenceClassification.from_pretrained(
             folder, output_loading_info=True, ignore_mismatched_sizes=True, **settings
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
@@ -204,7 +205,7 @@ def _load(name: str, folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
         elif "Unrecognized configuration class" in first:
             first = f"a {config.model_type} model has no sequence classifier"
         raise UserError(f"teacher {name}: it cannot be loaded: {first}") from error
-    odd = [*found["missing_keys"], *(key[0] for key in found["mismatched_keys"])]
+    odd = [*loading["missing_keys"], *(key[0] for key in loading["mismatched_keys"])]
     fresh = [key for key in odd if not key.startswith(f"{network.base_model_prefix}.")]
     if fresh:
         fix = "name a model that was fine-tuned for this task, or train a teacher with encoder:"
@@ -223,10 +224,10 @@ def _refuse_strange(name: str, network: Classifier, tokenizer: PreTrainedTokeniz
     takes = inspect.signature(network.network.forward).parameters
     (batch,) = in_order(encode(texts, tokenizer, USUAL_LENGTH), 0, len(texts))
     try:
-        for row, said in zip(batch.row.tolist(), network(batch), strict=True):
+        for row, logits in zip(batch.row.tolist(), network(batch), strict=True):
             inputs = tokenizer(*(texts[row] if pair else [texts[row]]), return_tensors="pt")
             own = network.network(**{key: value for key, value in inputs.items() if key in takes}).logits[0]
-            if not torch.allclose(said, own, rtol=1e-3, atol=1e-3):
+            if not torch.allclose(logits, own, rtol=1e-3, atol=1e-3):
                 raise ValueError("it reads padded rows in a way of its own")
     except (ValueError, IndexError, TypeError, RuntimeError) as error:
         kind, first = network.network.config.model_type, str(error).strip().partition("\n")[0]

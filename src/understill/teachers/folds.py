@@ -54,10 +54,10 @@ class FoldedTeacher:
     train: TaskData  # what the models were trained on
 
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
-        """Return what a training row's own fold says, whatever split it turns up in; else the mean of all models."""
+        """Return the logits of a training row's own fold, in whatever split it is; else the mean of all models."""
         folds = fold_of(data, len(self.models))
         seen = np.isin(_keys_of(data), _keys_of(self.train))
-        said = np.zeros((data.rows, data.task.outputs))
+        logits = np.zeros((data.rows, data.task.outputs))
         for fold, model in enumerate(self.models):
             weight = np.where(seen, folds == fold, 1 / len(self.models))
             asked = weight > 0
@@ -65,5 +65,5 @@ class FoldedTeacher:
                 # Rows of several models are counted with the last.
                 last = fold == len(self.models) - 1
                 own = model().logits(data, progress if last or seen.all() else None, asked)
-                said[asked] += weight[asked, None] * own[asked]
-        return said.astype(np.float32)
+                logits[asked] += weight[asked, None] * own[asked]
+        return logits.astype(np.float32)

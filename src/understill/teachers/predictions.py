@@ -1,4 +1,4 @@
-"""Files of predictions, as teachers: what another model, a language model or a person said of each row."""
+"""Files of predictions, as teachers: answers of another model, a language model or a person."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from understill.atomic import file_digest, fingerprint
 from understill.data.check import row_id
+from understill.data.files import BadFile, File, find_files
 from understill.data.groups import grouping, teaching
-from understill.data.read import BadFile, File, columns_of, find_files, read_rows
+from understill.data.read import columns_of, read_rows
 from understill.data.taskdata import TaskData, id_keys
-from understill.disk import file_digest, fingerprint
 from understill.errors import DataError, Problem, UserError, listed, nearest
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe
 from understill.recipe.schema import PredictionsSpec
 from understill.tasks import Task
 from understill.tasks.cells import Fault, as_label, as_score, plain
-from understill.teachers.matching import bare, by_name
+from understill.teachers.label_map import bare, by_name
 from understill.teachers.protocol import Floats, Logits, Opening, Progress, Teacher
 
 Values = Literal["auto", "probabilities", "logits"]
@@ -61,7 +62,7 @@ class PredictionsType:
 
 @dataclass(frozen=True, eq=False)
 class PredictionsTeacher:
-    """What files say, found by row id."""
+    """The answers of files, looked up by row id."""
 
     name: str
     digest: str
@@ -70,26 +71,26 @@ class PredictionsTeacher:
     values: Logits  # [n, outputs]
 
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
-        """Return what the files say of each row; NaN where they say nothing."""
-        found, places = self._find(data)
+        """Return the files' answer to each row; NaN where they have none."""
+        answered, places = self._find(data)
         columns = data.task.kind.order(self.task, data.task)
-        said = np.full((data.rows, len(columns)), np.nan, np.float32)
-        said[found] = self.values[places[found]][:, columns]
+        logits = np.full((data.rows, len(columns)), np.nan, np.float32)
+        logits[answered] = self.values[places[answered]][:, columns]
         if progress:
             progress(data.rows)
-        return said
+        return logits
 
     def must_match(self, splits: Iterable[TaskData]) -> None:
-        """Stop where the files say nothing about any row of these splits, or about no query of a ranking as a whole."""
-        rows = found = whole = 0
+        """Stop where the files answer no row of these splits, or no query of a ranking as a whole."""
+        rows = matched = whole = 0
         for data in splits:
-            said, groups = self._find(data)[0], grouping(data)
+            answered, groups = self._find(data)[0], grouping(data)
             useful = np.ones(data.rows, bool) if groups is None else teaching(data, groups)
-            missing = np.zeros(data.rows, bool) if groups is None else np.isin(groups, groups[~said])
+            missing = np.zeros(data.rows, bool) if groups is None else np.isin(groups, groups[~answered])
             rows += int(useful.sum())
-            found += int((useful & said).sum())
-            whole += int((useful & said & ~missing).sum())
-        if not found:
+            matched += int((useful & answered).sum())
+            whole += int((useful & answered & ~missing).sum())
+        if not matched:
             texts = listed([f'"{column}"' for column in self.task.text], "and")
             raise UserError(
                 f"teacher {self.name}: none of its {len(self.keys):,} predictions is about a row of {self.task.name} "
@@ -99,7 +100,7 @@ class PredictionsTeacher:
             )
         if not whole:
             raise UserError(
-                f"teacher {self.name}: it scores {found:,} of the {rows:,} candidates of {self.task.name} to learn "
+                f"teacher {self.name}: it scores {matched:,} of the {rows:,} candidates of {self.task.name} to learn "
                 "from, but of no query all, and a query is only taught as a whole → score every candidate of a query"
             )
 
@@ -122,7 +123,7 @@ def read_predictions(
             try:
                 if row.fault:
                     raise Fault(row.fault, row.fix)
-                if (numbers := form.said(row.values)) is not None:
+                if (numbers := form.numbers(row.values)) is not None:
                     rows.add(number, row.number, form.key(row.values), numbers)
             except Fault as fault:
                 rows.blame(file.place(row.number), fault.what, fault.fix)
@@ -131,11 +132,11 @@ def read_predictions(
         raise UserError(f"teacher {name}: its files hold no predictions, only empty cells")
     if task.kind.has_classes and len(raw):
         raw = _log_probabilities(raw, rows, "probabilities" if forms[0].hard else values)
-    keys, said = _sorted(rows, raw)
+    keys, logits = _sorted(rows, raw)
     if rows.total:
         one = "1 prediction" if rows.total == 1 else f"{rows.total:,} predictions"
         raise DataError(f"teacher {name}: {one} cannot be used", rows.problems, rows.total)
-    return PredictionsTeacher(name, predictions_digest(files, labels, values), task, keys, said)
+    return PredictionsTeacher(name, predictions_digest(files, labels, values), task, keys, logits)
 
 
 def predictions_digest(files: Sequence[File], labels: Mapping[str, str], values: Values) -> str:
@@ -149,11 +150,11 @@ def predictions_digest(files: Sequence[File], labels: Mapping[str, str], values:
 
 @dataclass(frozen=True)
 class _Form:
-    """Which columns of a file name a row, and which say something of it."""
+    """Which columns of a file name a row, and which hold the answer to it."""
 
     task: Task
     texts: tuple[str, ...]  # empty where there is only the id
-    said_in: tuple[str, ...]  # one column for each label, or the one that holds the score or the label
+    answer_columns: tuple[str, ...]  # one column for each label, or the one that holds the score or the label
     names: Mapping[str, int] | None = None  # what the labels may be called; None where numbers are read
 
     @property
@@ -162,7 +163,7 @@ class _Form:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return ("id", *self.texts, *self.said_in)
+        return ("id", *self.texts, *self.answer_columns)
 
     def key(self, values: Sequence[Any]) -> int:
         """Return the last 64 bits of a row's id."""
@@ -177,15 +178,17 @@ class _Form:
             raise Fault(f'"{name[:60]}" is not a row id', "ids have 24 hex digits; or give the texts instead")
         return int(name[8:], 16)
 
-    def said(self, values: Sequence[Any]) -> list[float] | None:
+    def numbers(self, values: Sequence[Any]) -> list[float] | None:
         """Return a row's numbers; None where all cells are empty."""
         cells = values[1 + len(self.texts) :]
         if self.names is not None:
-            return self._chosen(as_label(cells[0], self.said_in[0]), self.names)
+            return self._chosen(as_label(cells[0], self.answer_columns[0]), self.names)
         numbers = [as_score(cell) for cell in cells]
         known = [number for number in numbers if number is not None]
         if known and len(known) < len(numbers):
-            raise Fault(f'no number in column "{self.said_in[numbers.index(None)]}"', "fill it, or empty the whole row")
+            raise Fault(
+                f'no number in column "{self.answer_columns[numbers.index(None)]}"', "fill it, or empty the whole row"
+            )
         return known or None
 
     def _chosen(self, label: str | None, names: Mapping[str, int]) -> list[float] | None:
@@ -238,8 +241,8 @@ def _answered(task: Task) -> str:
 def _label_columns(name: str, free: Sequence[str], task: Task, given: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the column of each label, where every label has one."""
     if not given:
-        found = by_name(task.labels, free)
-        return tuple(free[found[label]] for label in task.labels) if len(found) == len(task.labels) else None
+        places = by_name(task.labels, free)
+        return tuple(free[places[label]] for label in task.labels) if len(places) == len(task.labels) else None
     if not all(column in free for column in given):
         return None
     columns = {label: column for column, label in given.items()}
@@ -276,10 +279,10 @@ class _ReadRows:
         self.problems: list[Problem] = []
         self.total = 0
 
-    def add(self, file: int, line: int, key: int, said: Sequence[float]) -> None:
+    def add(self, file: int, line: int, key: int, numbers: Sequence[float]) -> None:
         """Keep a row."""
         self.keys.append(key)
-        self.values.extend(said)
+        self.values.extend(numbers)
         self._file.append(file)
         self._line.append(line)
 
@@ -309,7 +312,7 @@ def _log_probabilities(raw: Floats, rows: _ReadRows, values: Values) -> Floats:
         what = f"these are not probabilities: they add up to {sums[number]:.4g}"
         if (raw[number] < 0).any():
             what = f"{raw[number].min():g} is not a probability"
-        rows.blame(rows.place(number), what, "mend them, or set values: logits if that is what they are")
+        rows.blame(rows.place(number), what, "correct them, or set values: logits if that is what they are")
     floored = np.maximum(raw, LEAST)
     logs: Floats = np.log(floored / floored.sum(axis=1, keepdims=True))
     return logs
@@ -319,11 +322,11 @@ def _sorted(rows: _ReadRows, values: Floats) -> tuple[NDArray[np.uint64], Logits
     """Sort by key, noting rows that contradict one another."""
     keys = np.array(rows.keys, np.uint64)
     order = np.argsort(keys, kind="stable")
-    keys, said = keys[order], values[order].astype(np.float32)
+    keys, logits = keys[order], values[order].astype(np.float32)
     again = np.zeros(len(keys), bool)
     again[1:] = keys[1:] == keys[:-1]
     first = np.maximum.accumulate(np.where(again, 0, np.arange(len(keys))))
-    for number in np.flatnonzero((said != said[first]).any(axis=1)).tolist():
+    for number in np.flatnonzero((logits != logits[first]).any(axis=1)).tolist():
         before = rows.place(order[first[number]])
         rows.blame(rows.place(order[number]), f"the same row stands in {before} with other values", "keep one of them")
-    return keys, said
+    return keys, logits

@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from understill.atomic import fingerprint
 from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
-from understill.disk import fingerprint
-from understill.errors import UserError
+from understill.errors import UserError, listed
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe
 from understill.recipe.schema import TeacherSpec
+from understill.targets.store import LOGITS
 from understill.train.device import pick_device
 
 Progress = Callable[[int], None]
@@ -33,12 +34,12 @@ class Teacher(Protocol):
 
     @property
     def digest(self) -> str:
-        """The digest of everything that decides what it says."""
+        """The digest of everything that decides its answers."""
 
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
         """Return raw logits, [rows, outputs] in the order of the task's labels; scores on its scale for regression.
 
-        A row of which it says nothing is NaN. `progress` is told how many rows were done since it was last called.
+        A row that it does not answer is NaN. `progress` is called with the number of rows done since the last call.
         A teacher that knows more than logits has `columns` and `column` too, as `PluginTeacher` has.
         """
 
@@ -109,7 +110,7 @@ class PluginTeacher:
         raise NotImplementedError
 
     def column(self, name: str, data: TaskData, progress: Progress | None = None) -> Logits:
-        """Return one of its columns, [rows, …]; a row of which it says nothing is NaN."""
+        """Return one of its columns, [rows, …]; a row that it does not answer is NaN."""
         raise NotImplementedError
 
 
@@ -131,6 +132,21 @@ def open_teacher(spec: TeacherSpec, opening: Opening) -> Teacher:
     return opened
 
 
+def ask_column(teacher: Teacher, name: str, data: TaskData, progress: Progress | None = None) -> Logits:
+    """Return one column of a teacher for every row, [rows, …]; NaN where it has no answer."""
+    if name == LOGITS:
+        return teacher.logits(data, progress)
+    known: tuple[str, ...] = getattr(teacher, "columns", ())
+    if name not in known:
+        gives = listed([LOGITS, *known], "and")
+        fix = "name another loss in student.distil, or leave this teacher out"
+        raise UserError(
+            f"teacher {teacher.name} gives {gives}, and a loss of task {data.task.name} needs {name} → {fix}"
+        )
+    column: Any = getattr(teacher, "column")  # noqa: B009
+    return np.asarray(column(name, data, progress), np.float32)
+
+
 def _type(spec: TeacherSpec) -> TeacherType:
-    found: TeacherType = TEACHERS[spec.type]
-    return found
+    kind: TeacherType = TEACHERS[spec.type]
+    return kind

@@ -21,7 +21,7 @@ from understill.recipe import Recipe
 from understill.recipe.schema import TrainedSpec
 from understill.tasks import Task
 from understill.teachers.folds import FoldedTeacher
-from understill.teachers.matching import match_labels
+from understill.teachers.label_map import match_labels
 from understill.teachers.protocol import Logits, Opening, Progress, Teacher
 
 
@@ -58,14 +58,14 @@ class NetworkTeacher:
         """Return the logits of every row, or of some; the others are NaN."""
         own, outputs = self.fit(data.task)
         asked = np.ones(data.rows, bool) if rows is None else rows
-        said = np.full((data.rows, len(outputs)), np.nan, np.float32)
+        logits = np.full((data.rows, len(outputs)), np.nan, np.float32)
         tokens = part(tokenise(data, self.tokenizer, self.lengths[own.name], self.cache), asked)
         # The network's own task has the range of scores it was trained with.
-        said[asked] = predict_all(self.network, tokens, [own], self.batch, progress)[own.name].logits[:, outputs]
-        if odd := int((~np.isfinite(said[asked])).any(axis=1).sum()):
+        logits[asked] = predict_all(self.network, tokens, [own], self.batch, progress)[own.name].logits[:, outputs]
+        if odd := int((~np.isfinite(logits[asked])).any(axis=1).sum()):
             what = f"gives numbers that are not finite for {odd:,} rows of {data.task.name}/{data.split}"
             raise UserError(f"teacher {self.name}: it {what}; its weights are damaged → train or save it again")
-        return said
+        return logits
 
 
 class ModelTeacher(NetworkTeacher):

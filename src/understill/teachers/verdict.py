@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from understill.evaluate.metrics import majority, primary, score
 from understill.evaluate.predict import settled
-from understill.runtime.answers import Predictions
+from understill.inference.predictor import Predictions
 from understill.tasks import METRICS, Task
 from understill.tasks.metric import is_error
 from understill.teachers.protocol import Floats, Logits
@@ -37,24 +37,24 @@ def examine(
     split: str = "dev",
     groups: NDArray[np.int64] | None = None,
 ) -> Verdict:
-    """Score a teacher on rows that have gold and of which it says something; it must beat the simplest guess.
+    """Score a teacher on the rows with gold that it answers; it must beat the majority guess.
 
-    A ranking's `groups` are the numbers of its rows' queries; of each, it must have all to go by.
+    A ranking's `groups` are the numbers of its rows' queries; a query counts where all its rows are answered.
     """
     known = task.kind.counted(settled(gold.astype(np.float64), logits), groups)
     groups = None if groups is None else groups[known]
     if not known.any():
         return Verdict(None, {}, None, "")
-    true, said = gold[known].astype(np.float64), Predictions(task, logits[known]).values
+    true, predicted = gold[known].astype(np.float64), Predictions(task, logits[known]).values
     train = true if np.isnan(train_gold).all() else train_gold.astype(np.float64)
-    scores, guess = score(task, true, said, groups), majority(task, train, true, groups)
+    scores, guess = score(task, true, predicted, groups), majority(task, train, true, groups)
     reached, floor = primary(task, scores), primary(task, guess)
     if groups is not None:
-        reason = _upside_down(task, true, said, groups, floor)
+        reason = _upside_down(task, true, predicted, groups, floor)
     elif task.kind.has_classes:
-        reason = _mixed_up(task, true, said, floor)
+        reason = _mixed_up(task, true, predicted, floor)
     else:
-        reason = _strange_scale(true, said, train) if true.ndim == 1 else ""
+        reason = _strange_scale(true, predicted, train) if true.ndim == 1 else ""
     if not reason and reached <= floor:
         reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
     name = task.metrics[0]
@@ -72,26 +72,26 @@ def _by_chance(count: int) -> float:
     return float(max(0.1, 3.5 / np.sqrt(count)))
 
 
-def _mixed_up(task: Task, gold: Floats, said: Floats, floor: float) -> str:
+def _mixed_up(task: Task, gold: Floats, predicted: Floats, floor: float) -> str:
     """Say which labels seem to stand for which others, where another order of the outputs fits far better."""
-    counts = np.zeros((task.outputs, task.outputs), np.int64)  # [said, gold]
-    np.add.at(counts, (said.astype(np.int64), gold.astype(np.int64)), 1)
+    counts = np.zeros((task.outputs, task.outputs), np.int64)  # [predicted, gold]
+    np.add.at(counts, (predicted.astype(np.int64), gold.astype(np.int64)), 1)
     meant = linear_sum_assignment(counts, maximize=True)[1]
     gain = (counts[np.arange(task.outputs), meant].sum() - np.trace(counts)) / len(gold)
-    turned = score(task, gold, meant[said.astype(np.int64)].astype(np.float64))
+    turned = score(task, gold, meant[predicted.astype(np.int64)].astype(np.float64))
     if gain <= _by_chance(len(gold)) or primary(task, turned) <= floor:
         return ""
     pairs = ", ".join(f"{task.labels[here]}: {task.labels[there]}" for here, there in enumerate(meant))
     reach = _shown(task.metrics[0], turned)
     return (
         f"its labels seem to be mixed up, and in another order they would reach {reach}; if its names are wrong, "
-        f"write labels: {{{pairs}}}, with its own name for what now goes as the first of each two"
+        f"write labels: {{{pairs}}}, with its own name on the left of each colon"
     )
 
 
-def _upside_down(task: Task, gold: Floats, said: Floats, groups: NDArray[np.int64], floor: float) -> str:
+def _upside_down(task: Task, gold: Floats, predicted: Floats, groups: NDArray[np.int64], floor: float) -> str:
     """Say that a ranking seems to be meant the other way round, where that would fit far better."""
-    upright, turned = score(task, gold, said, groups), score(task, gold, -said, groups)
+    upright, turned = score(task, gold, predicted, groups), score(task, gold, -predicted, groups)
     gain = primary(task, turned) - primary(task, upright)
     if gain <= _by_chance(len(np.unique(groups))) or primary(task, turned) <= floor:
         return ""
@@ -99,12 +99,12 @@ def _upside_down(task: Task, gold: Floats, said: Floats, groups: NDArray[np.int6
     return f"its scores seem to be upside down, and turned round they would reach {reach}: higher must be better"
 
 
-def _strange_scale(gold: Floats, said: Floats, train: Floats) -> str:
+def _strange_scale(gold: Floats, predicted: Floats, train: Floats) -> str:
     """Say that scores are on another scale, where they go with the gold but lie further off than the mean does."""
     mse, mean = METRICS["mse"], np.full(len(gold), np.nanmean(train), np.float64)
-    if mse(gold, said) <= mse(gold, mean) or METRICS["pearson"](gold, said) < CORRELATED:
+    if mse(gold, predicted) <= mse(gold, mean) or METRICS["pearson"](gold, predicted) < CORRELATED:
         return ""
     return (
-        f"its scores go from {said.min():g} to {said.max():g}, those of the task from {gold.min():g} to "
+        f"its scores go from {predicted.min():g} to {predicted.max():g}, those of the task from {gold.min():g} to "
         f"{gold.max():g}: they seem to be on another scale; bring them onto the task's, in a file of predictions"
     )

@@ -2,9 +2,17 @@
 
 from understill.terminal.comparisons import show_comparisons
 from understill.terminal.console import say
-from understill.terminal.listings import show_assets, show_runs, show_waste, show_yaml
+from understill.terminal.listings import (
+    show_assets,
+    show_counts,
+    show_data,
+    show_runs,
+    show_tasks,
+    show_waste,
+    show_yaml,
+)
 from understill.terminal.outputs import show_answers, show_bench, show_export, show_predicted, show_submission
-from understill.terminal.plans import show_counts, show_data, show_plan, show_tasks
+from understill.terminal.plans import show_plan
 from understill.terminal.progress import LiveProgress, counter
 from understill.terminal.scores import say_shortfalls, show_run, show_scores
 from understill.terminal.studies import show_study

@@ -1,4 +1,4 @@
-"""Comparisons of two runs: scores side by side, and how sure the difference is."""
+"""Comparisons of runs: scores side by side, and whether the difference is significant."""
 
 from __future__ import annotations
 
@@ -6,57 +6,41 @@ from collections.abc import Sequence
 from math import comb
 from typing import TYPE_CHECKING
 
-from understill.numbers import chance, plain_name
-from understill.tasks.metric import is_error
+from understill.numbers import delta, effect_size, interval, mean_spread, p_value, plain_name
 from understill.terminal import console
 
 if TYPE_CHECKING:
-    from understill.pipeline import Compared, Comparison
+    from understill.evaluate.significance import Difference
+    from understill.pipeline.comparison import Comparison
 
 
 def show_comparisons(comparisons: Sequence[Comparison]) -> None:
-    """Show what each comparison came to, and what may be claimed of it."""
+    """Show the result of each comparison, and what may be claimed of it."""
+    from understill.evaluate.significance import stars
+
     for each in comparisons:
         console.say(f"A: {each.first}\nB: {each.second}")
-        table = console.table("dev scores", "task", "metric")
-        for column in ("A", "B", "B − A", "95 % interval"):
-            table.add_column(column, justify="right")
+        scores, tests = [], []
         for row in each.compared:
-            table.add_row(plain_name(row.place), row.metric, *_compared(row))
-        console.out.print(table)
-        table = console.table("how sure that is", "task", "test")
-        for column in ("p", "p, Holm", "effect"):
-            table.add_column(column, justify="right")
-        for row in each.compared:
-            found = row.difference
-            table.add_row(plain_name(row.place), found.test, chance(found.p), chance(row.p), _effect(found.effect))
-            for found in row.checks:
-                table.add_row("", found.test, chance(found.p), "", _effect(found.effect))
-        console.out.print(table)
+            name, metric, difference = plain_name(row.place), row.metric, row.difference
+            sides = (mean_spread(metric, side) for side in (row.first, row.second))
+            change = f"{delta(metric, difference.delta)}{stars(row.p):<3}"
+            scores.append((name, metric, *sides, change, interval(metric, difference.interval, "+")))
+            tests.append((name, *_test(difference, p_value(row.p))))
+            tests += [("", *_test(check, "")) for check in row.checks]
+        console.show_table("dev scores", ("task", "metric"), ("A", "B", "B − A", "95 % interval"), scores)
+        console.show_table("significance", ("task", "test"), ("p", "p, Holm", "effect"), tests)
         console.say(each.claim)
-    for one, other in sorted({row.seeds for each in comparisons for row in each.compared if min(row.seeds) > 1}):
-        least = 2 / comb(one + other, one)  # of all orders of the seeds, those two that set the sides apart
-        console.say(
-            f"with {one} and {other} seeds no p of Mann and Whitney can be below {least:.2g}, whatever the difference"
-        )
+    for seeds in sorted({row.seeds for each in comparisons for row in each.compared if min(row.seeds) > 1}):
+        console.say(smallest_p(*seeds))
     console.say("* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction for all dev sets and runs shown")
 
 
-def _compared(row: Compared) -> tuple[str, ...]:
-    """Put two scores and their difference into words, ×100 unless it is an error."""
-    from understill.evaluate.significance import stars
-
-    times, digits = (1, 3) if is_error(row.metric) else (100, 1)
-    sides = [
-        f"{times * side.mean:.{digits}f}" + (f"±{times * side.spread:.{digits}f}" if len(side.values) > 1 else "")
-        for side in (row.first, row.second)
-    ]
-    found = row.difference
-    between = "–"
-    if found.interval:
-        between = f"{times * found.interval.low:+.{digits}f} to {times * found.interval.high:+.{digits}f}"
-    return *sides, f"{times * found.delta:+.{digits}f}{stars(row.p):<3}", between
+def _test(difference: Difference, corrected: str) -> tuple[str, ...]:
+    return difference.test, p_value(difference.p), corrected, effect_size(difference.effect)
 
 
-def _effect(effect: float | None) -> str:
-    return "–" if effect is None else f"{effect:+.2f}"
+def smallest_p(one: int, other: int) -> str:
+    """Say how small a p-value so many seeds can give: that of the two orders in which one side is above the other."""
+    seeds = f"{one} seeds each" if one == other else f"{one} and {other} seeds"
+    return f"with {seeds} the smallest possible p of a Mann-Whitney test is {2 / comb(one + other, one):.2g}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -20,22 +19,8 @@ _set_by_user = os.environ.get("COLUMNS", "").isdigit()
 out = Console(width=None if sys.stdout.isatty() or _set_by_user else WIDTH, **PLAIN)
 err = Console(stderr=True, **PLAIN)
 
-#: Columns of names and numbers, which are kept whole where long texts may break.
-_WHOLE = (
-    "stage",
-    "state",
-    "task",
-    "kind",
-    "metric",
-    "model",
-    "steps",
-    "about",
-    "timed",
-    "split",
-    "run",
-    "size",
-    "folder",
-)
+#: Columns that are kept whole where long texts may break.
+_WHOLE = {"stage", "state", "task", "kind", "metric", "steps", "about", "timed", "run", "size", "folder"}
 
 
 def say(text: str) -> None:
@@ -43,14 +28,20 @@ def say(text: str) -> None:
     out.print(text)
 
 
-def table(title: str, *columns: str) -> Table:
-    """Start a table."""
-    made = Table(title=title, title_justify="left")
-    for column in columns:
-        made.add_column(column, no_wrap=column in _WHOLE)
-    return made
-
-
-def typed(path: Path) -> str:
-    """Write a path as it is typed in a shell."""
-    return shlex.quote(str(path))
+def show_table(
+    title: str, names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str] | None], last: str = ""
+) -> None:
+    """Print a table: columns of names, columns of numbers, and perhaps a last one of words; None draws a line."""
+    table = Table(title=title, title_justify="left")
+    for name in names:
+        table.add_column(name, no_wrap=name in _WHOLE, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", overflow="fold", min_width=5)  # numbers are never cut
+    if last:
+        table.add_column(last, overflow="fold")
+    for row in rows:
+        if row is None:
+            table.add_section()
+        else:
+            table.add_row(*row)
+    out.print(table)

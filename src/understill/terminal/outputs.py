@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from understill.errors import counted
+from understill.numbers import percent, score
 from understill.terminal import console
-from understill.terminal.scores import score
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from understill.bench.measure import Bench
-    from understill.evaluate.stream import Predicted
-    from understill.pipeline import Exported, Submission
-    from understill.runtime.answers import Answer
+    from understill.inference.predictor import Answer
+    from understill.inference.stream import Predicted
+    from understill.pipeline.exporting import Exported
+    from understill.pipeline.glue_submission import Submission
 
 
 def show_predicted(done: Predicted, path: Path) -> None:
@@ -32,41 +34,37 @@ def show_predicted(done: Predicted, path: Path) -> None:
 
 
 def show_answers(texts: Sequence[str], second: Sequence[str] | None, answers: Mapping[str, Sequence[Answer]]) -> None:
-    """Show what a model says of each text."""
+    """Show a model's predictions for each text."""
     for number, text in enumerate(texts):
         pair = f" | {second[number]}" if second else ""
         console.say(f"{text}{pair}")
-        for task, found in answers.items():
-            answer = found[number]
-            if answer.probabilities is None:
-                numbers = answer.scores or {"": answer.score or 0.0}
-                console.say(
-                    f"  {task}: " + ", ".join(f"{name} {number:.2f}".strip() for name, number in numbers.items())
-                )
-                continue
-            ranked = sorted(answer.probabilities.items(), key=lambda item: -item[1])
-            console.say(
-                f"  {task}: {ranked[0][0]} ({ranked[0][1]:.0%})"
-                + "".join(f", {name} {p:.0%}" for name, p in ranked[1:3])
-            )
+        for task, predictions in answers.items():
+            console.say(f"  {task}: {_answer(predictions[number])}")
+
+
+def _answer(answer: Answer) -> str:
+    """Write a score or scores, or the most probable label and the next two."""
+    if answer.probabilities is None:
+        scores = answer.scores or {"": answer.score or 0.0}
+        return ", ".join(f"{name} {value:.2f}".strip() for name, value in scores.items())
+    first, *others = sorted(answer.probabilities.items(), key=lambda item: -item[1])
+    return f"{first[0]} ({percent(first[1])})" + "".join(f", {name} {percent(p)}" for name, p in others[:2])
 
 
 def show_export(made: Exported) -> None:
     """Show how far an export is from its model, and where it is."""
-    table = console.table("the export against the model", "dev set")
-    for column in ("rows", "largest difference", "labels changed"):
-        table.add_column(column, justify="right")
-    for column in ("metric", "before", "after") if made.rounded else ():
-        table.add_column(column, justify="left" if column == "metric" else "right")
+    rows: list[tuple[str, ...]] = []
     for each in made.parity:
         cells = (each.place, f"{each.rows:,}", f"{each.worst:.1e}", f"{each.changed:,}")
         costs = [cost for cost in made.rounded if cost.place == each.place]
         if not costs:  # nothing was rounded, or no row has gold
-            table.add_row(*cells)
+            rows.append(cells)
         for cost in costs:
-            table.add_row(*cells, cost.metric, *(score(cost.metric, value) for value in (cost.before, cost.after)))
+            rows.append((*cells, cost.metric, score(cost.metric, cost.before), score(cost.metric, cost.after)))
             cells = ("",) * 4
-    console.out.print(table)
+    scores = ("metric", "before", "after") if made.rounded else ()
+    head = ("rows", "largest difference", "labels changed", *scores)
+    console.show_table("the export against the model", ("dev set",), head, rows)
     for part in made.parts:
         console.say(f"wrote {part}")
     if made.left:
@@ -74,18 +72,17 @@ def show_export(made: Exported) -> None:
 
         console.say(f"not exported: {in_words(made.left)} → --to onnx takes every task")
     second = ' --second "…"' if made.pair else ""
-    console.say(f'ask it: understill predict {console.typed(made.parts[0])} --text "…"{second}')
+    console.say(f'ask it: understill predict {quote(str(made.parts[0]))} --text "…"{second}')
 
 
 def show_submission(written: Submission) -> None:
-    """Show who answers each file of a submission, what no model answers, and whether there is a zip."""
-    table = console.table("GLUE submission", "file", "rows", "answered by")
-    table.columns[1].justify = "right"
+    """Show which model answers each file of a submission, what no model answers, and whether there is a zip."""
+    rows = []
     for filed in written.files:
-        rows = f"{filed.rows:,}" if filed.rows else "missing"
-        sample = f"; every row says {filed.guess}, the majority guess" if filed.guess else ""
-        table.add_row(filed.name, rows, filed.model or f"{filed.lack}{sample}")
-    console.out.print(table)
+        guess = f"; every row says {filed.guess}, the majority guess" if filed.guess else ""
+        count = f"{filed.rows:,}" if filed.rows else "missing"
+        rows.append((filed.name, count, filed.model or f"{filed.lack}{guess}"))
+    console.show_table("GLUE submission", ("file",), ("rows",), rows, last="answered by")
     samples = [filed.name for filed in written.files if filed.guess]
     if samples:
         console.say(f"samples, which no model has answered: {', '.join(samples)}")
@@ -99,31 +96,21 @@ def show_submission(written: Submission) -> None:
 
 def show_bench(bench: Bench) -> None:
     """Show what models cost side by side; beside each number stand the lowest and the highest round."""
-    first, names = bench.models[0], _short([each.model for each in bench.models])
+    first, names = bench.models[0], _short([each.name for each in bench.models])
     for part in first.latency:
-        rounds = counted(bench.rounds, "round")
-        table = console.table(
-            f"{part}: {bench.texts:,} texts of {bench.task}, {rounds}, {counted(bench.machine['cores'], 'core')}"
-        )
-        table.add_column("model", overflow="fold", min_width=12)
-        table.add_column("form", no_wrap=True)
-        for column in ("MB", "one text\nms", "95 %\nms", "texts/s", "low to high", "× first", "low to high"):
-            table.add_column(column, justify="right", no_wrap=True)
+        rows = []
         for name, each in zip(names, bench.models, strict=True):
-            one, rate, times = each.latency[part], each.rate(part), each.times(first, part)
-            table.add_row(
-                name,
-                each.form_in(part),
-                f"{each.bytes / 1e6:,.1f}",
-                f"{1000 * one.median:.2f}",
-                f"{1000 * one.p95:.2f}",
-                f"{rate.middle:,.0f}",
-                f"{rate.low:,.0f} to {rate.high:,.0f}",
-                f"{times.middle:.3g}",
-                f"{times.low:.3g} to {times.high:.3g}",
-            )
-        console.out.print(table)
-    rates = (f"{each.rate('tokenising').middle:,.0f}/s" for each in bench.models)
+            one, rate, times = each.latency[part], each.rate(part), each.times_as_fast(first, part)
+            numbers = (
+                f"{each.bytes / 1e6:,.1f}", f"{1000 * one.median:.2f}", f"{1000 * one.p95:.2f}", f"{rate.value:,.0f}",
+                f"{rate.low:,.0f} to {rate.high:,.0f}", f"{times.value:.3g}", f"{times.low:.3g} to {times.high:.3g}",
+            )  # fmt: skip
+            rows.append((name, each.form_in(part), *numbers))
+        rounds, cores = counted(bench.rounds, "round"), counted(bench.machine["cores"], "core")
+        title = f"{part}: {bench.texts:,} texts of {bench.task}, {rounds}, {cores}"
+        head = ("MB", "one text\nms", "95 %\nms", "texts/s", "low to high", "× first", "low to high")
+        console.show_table(title, ("model", "form"), head, rows)
+    rates = (f"{each.rate('tokenising').value:,.0f}/s" for each in bench.models)
     console.say(f"tokenising alone: {', '.join(f'{name} {rate}' for name, rate in zip(names, rates, strict=True))}")
 
 

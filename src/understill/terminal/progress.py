@@ -5,45 +5,57 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import singledispatchmethod
+from typing import Any
 
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
 
-from understill.events import (
-    Asking,
-    Augmenting,
-    Checking,
-    Chosen,
-    Evaluated,
-    Examined,
-    Expected,
-    Fitted,
-    Labelling,
-    Measuring,
-    Reading,
-    Report,
-    Resumed,
-    Scored,
-    Teaching,
-    Tokenising,
-    Tuned,
-    Turn,
-    Waiting,
-    Watch,
-)
-from understill.numbers import duration
+from understill import events
+from understill.numbers import duration, percent, score
 from understill.terminal import console
 
 #: Seconds between two lines where the output is a file and nothing can be redrawn.
 QUIET = 15.0
+
+#: Events that move a bar: what it is about, how much is done, of how much, and perhaps a detail.
+BARS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    events.Reading: lambda event: (f"reading {event.what}", event.rows, None),
+    events.Checking: lambda event: (event.what, event.done, event.total),
+    events.Augmenting: lambda event: (f"{event.what} {event.task}", event.rows, event.total),
+    events.Tokenising: lambda event: (f"tokenising {event.what}", event.rows, event.total),
+    events.Labelling: lambda event: (f"{event.teacher} labels {event.what}", event.rows, event.total),
+    events.Asking: lambda event: (f"{event.who} predicts {event.what}", event.rows, event.total),
+    events.Measuring: lambda event: ("measuring", event.turn, event.total, f"{event.what}: {event.who}"),
+}
+
+
+def _examined(event: events.Examined) -> str:
+    dev = "not scored" if event.score is None else f"dev {score('', event.score)}"
+    return f'  teacher "{event.teacher}" on {event.task}: {dev}{" (weak)" if event.fault else ""}'
+
+
+#: Events that are worth lines of their own.
+LINES: dict[type, Callable[[Any], str]] = {
+    events.Tuned: lambda event: "\n".join(f"  {event.model}: {reason}" for reason in event.reasons),
+    events.Waiting: lambda event: f"another process is making {event.what}; waiting for it",
+    events.Expected: lambda event: f"measuring takes about {duration(event.seconds)}",
+    events.Examined: _examined,
+    events.Chosen: lambda event: f"the best of {event.candidates} candidates teach: {', '.join(event.teachers)}",
+    events.Evaluated: lambda event: (
+        f"  step {event.step}: dev mean {score('', event.score)}{' (best so far)' if event.best else ''}"
+    ),
+    events.Fitted: lambda event: (
+        f"  stopped at step {event.step} of {event.total}: the dev score no longer rises" if event.early else ""
+    ),
+}
 
 
 class LiveProgress:
@@ -51,28 +63,46 @@ class LiveProgress:
 
     def __init__(self) -> None:
         self.live = console.err.is_terminal
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24), MofNCompleteColumn(),
-                   TextColumn("{task.fields[detail]}", markup=False), TimeElapsedColumn())  # fmt: skip
-        self.bars = Progress(*columns, console=console.err, transient=True, disable=not self.live)
+        self.bars = _bars(BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[detail]}", markup=False))
         self.bar: TaskID | None = None
         self.what = ""
         self.spoke = time.monotonic()
         self.model = ""
-        self.parts: dict[str, float] = {}
+        self.losses: dict[str, float] = {}
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> events.Watch:
         self.bars.start()
         return self.watch
 
     def __exit__(self, *_: object) -> None:
         self.bars.stop()
 
-    @singledispatchmethod
     def watch(self, event: object) -> None:
         """Show one event; one that is not known here is passed over."""
+        if bar := BARS.get(type(event)):
+            self._show(*bar(event))
+        elif line := LINES.get(type(event)):
+            self._line(line(event))
+        match event:
+            case events.TrainingState(model, state):
+                self.model, self.losses = model, {}
+                if state == "resumed":
+                    self._show(f"resuming {model}", 0, None)  # from which step, its checkpoint tells
+                else:
+                    self._line(f"{'training' if state == 'new' else 'already trained:'} {model}")
+            case events.Turn(model):
+                self.model, self.losses = model, {}
+            case events.Resumed(step, total):
+                self._line(f"{self.model}: resuming from step {step:,} of {total:,}")
+            case events.Report():
+                self._report(event)
+            case events.Scored() if self.bar is not None:
+                self.bars.remove_task(self.bar)
+                self.bar = None
 
     def _line(self, text: str) -> None:
-        self.bars.console.print(text.rstrip())
+        if text:
+            self.bars.console.print(text.rstrip())
 
     def _show(self, what: str, done: int, total: int | None, detail: str = "") -> None:
         if self.bar is None or self.what != what:
@@ -85,112 +115,29 @@ class LiveProgress:
             of = f"/{total:,}" if total else ""
             self._line(f"{what}: {done:,}{of} {detail}")
 
-    @watch.register
-    def _reading(self, event: Reading) -> None:
-        self._show(f"reading {event.what}", event.rows, None)
-
-    @watch.register
-    def _checking(self, event: Checking) -> None:
-        self._show(event.what, event.done, event.total)
-
-    @watch.register
-    def _augmenting(self, event: Augmenting) -> None:
-        self._show(f"{event.what} {event.task}", event.rows, event.total)
-
-    @watch.register
-    def _tokenising(self, event: Tokenising) -> None:
-        self._show(f"tokenising {event.what}", event.rows, event.total)
-
-    @watch.register
-    def _teaching(self, event: Teaching) -> None:
-        self.model, self.parts = event.model, {}
-        if event.state == "resumed":
-            self._show(f"going on with {event.model}", 0, None)  # from which step, its checkpoint tells
-        else:
-            self._line(f"{'training' if event.state == 'new' else 'already trained:'} {event.model}")
-
-    @watch.register
-    def _tuned(self, event: Tuned) -> None:
-        for reason in event.reasons:
-            self._line(f"  {event.model}: {reason}")
-
-    @watch.register
-    def _resumed(self, event: Resumed) -> None:
-        self._line(f"{self.model}: going on from step {event.step:,} of {event.total:,}")
-
-    @watch.register
-    def _turn(self, event: Turn) -> None:
-        self.model, self.parts = event.model, {}
-
-    @watch.register
-    def _waiting(self, event: Waiting) -> None:
-        self._line(f"another process is making {event.what}; waiting for it")
-
-    @watch.register
-    def _labelling(self, event: Labelling) -> None:
-        self._show(f"{event.teacher} answers {event.what}", event.rows, event.total)
-
-    @watch.register
-    def _asking(self, event: Asking) -> None:
-        self._show(f"{event.who} answers {event.what}", event.rows, event.total)
-
-    @watch.register
-    def _measuring(self, event: Measuring) -> None:
-        self._show("measuring", event.turn, event.total, f"{event.what}: {event.who}")
-
-    @watch.register
-    def _expected(self, event: Expected) -> None:
-        self._line(f"measuring takes about {duration(event.seconds)}")
-
-    @watch.register
-    def _examined(self, event: Examined) -> None:
-        score = "not scored" if event.score is None else f"dev {100 * event.score:.1f}"
-        self._line(f"  teacher {event.teacher} of {event.task}: {score}{' (weak)' if event.fault else ''}")
-
-    @watch.register
-    def _chosen(self, event: Chosen) -> None:
-        self._line(f"the best of {event.candidates} candidates teach: {', '.join(event.teachers)}")
-
-    @watch.register
-    def _report(self, event: Report) -> None:
-        whole = {name: value for name, value in event.parts.items() if not name.endswith(("/hard", "/soft"))}
-        self.parts |= whole  # a task that was not drawn lately keeps its last loss
-        shown = " ".join(f"{name} {value:.3f}" for name, value in list(self.parts.items())[:5])
-        shown = shown if len(self.parts) > 1 else ""
+    def _report(self, event: events.Report) -> None:
+        # A task that was not drawn lately keeps its last loss.
+        self.losses |= {name: loss for name, loss in event.parts.items() if not name.endswith(("/hard", "/soft"))}
+        losses = " ".join(f"{name} {loss:.3f}" for name, loss in list(self.losses.items())[:5])
+        by_task = f"{losses} " if len(self.losses) > 1 else ""
         mix = "" if event.mix is None else f"· λ {event.mix:.2f} "
         left = "" if event.seconds_left is None else f" · {duration(event.seconds_left)} left"
-        detail = (
-            f"loss {event.loss:.3f} {shown} {mix}· {event.rows_per_second:,.0f} rows/s · "
-            f"padding {event.padding:.0%}{left}"
+        speed = f"{event.rows_per_second:,.0f} rows/s · padding {percent(event.padding)}"
+        self._show(
+            f"training {self.model}", event.step, event.total, f"loss {event.loss:.3f} {by_task}{mix}· {speed}{left}"
         )
-        self._show(f"training {self.model}", event.step, event.total, detail)
 
-    @watch.register
-    def _evaluated(self, event: Evaluated) -> None:
-        best = " (best so far)" if event.best else ""
-        self._line(f"  step {event.step}: dev mean {100 * event.score:.1f}{best}")
 
-    @watch.register
-    def _fitted(self, event: Fitted) -> None:
-        if event.early:
-            self._line(f"  stopped at step {event.step} of {event.total}: the dev score no longer rises")
-
-    @watch.register
-    def _scored(self, event: Scored) -> None:
-        if self.bar is not None:
-            self.bars.remove_task(self.bar)
-            self.bar = None
+def _bars(*columns: ProgressColumn) -> Progress:
+    """Return bars that are gone at the end, and are not drawn where the output is a file."""
+    what = (SpinnerColumn(), TextColumn("{task.description}", markup=False))
+    live = console.err.is_terminal
+    return Progress(*what, *columns, TimeElapsedColumn(), console=console.err, transient=True, disable=not live)
 
 
 @contextmanager
 def counter(what: str) -> Iterator[Callable[[int], None]]:
     """Show a running count."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TextColumn("{task.completed:,.0f} rows"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console.err, transient=True, disable=not console.err.is_terminal) as bars:
+    with _bars(TextColumn("{task.completed:,.0f} rows")) as bars:
         bar = bars.add_task(what, total=None)
         yield lambda rows: bars.advance(bar, rows)

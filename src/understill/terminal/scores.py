@@ -1,33 +1,35 @@
-"""Scores of runs: a table of models beside each other, and what the student gained."""
+"""Scores of a run: a table of models beside each other, and what the student gained."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
-from understill.numbers import duration
+from understill.errors import counted
+from understill.numbers import NONE, duration, fixed, plain_name, score
 from understill.pipeline.record import FLOORS
 from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
 from understill.tasks.metric import is_error
 from understill.terminal import console
 
 if TYPE_CHECKING:
-    from understill.pipeline import Run
+    from understill.pipeline.record import Run
     from understill.tasks import Task
 
 Scores = Mapping[str, Mapping[str, float]]
 
 
 def show_run(run: Run) -> None:
-    """Show what a run came to: the score table, and where everything is."""
+    """Show the results of a run: the score table, and where everything is."""
     columns = run.columns
-    firsts = {name: _first_metrics(scores, run.tasks) for name, scores in columns.items()}
-    below = shortfalls(firsts, run.cell.recipe) if run.cell else []
+    primary = {name: _primary_scores(scores, run.tasks) for name, scores in columns.items()}
+    below = shortfalls(primary, run.cell.recipe) if run.cell else []
     show_scores(columns, run.tasks, below=below)
     if run.members:
         floors = {name: columns[name] for name in FLOORS if name in columns}
         _show_models({**floors, **run.members, **columns}, run.tasks)
-    _show_winner(columns, run)
+    _say_gains(primary, run)
     say_shortfalls(below)
     for model in run.models:
         if model.role != "teacher":
@@ -36,63 +38,19 @@ def show_run(run: Run) -> None:
     teachers = [model for model in run.models if model.role == "teacher"]
     if teachers:
         spent = duration(sum(model.seconds for model in teachers))
-        count = f"{len(teachers)} models" if len(teachers) > 1 else "1 model"
-        console.say(f"teachers: {count} in {run.folder / 'models'}  (trained in {spent})")
+        console.say(f"teachers: {counted(len(teachers), 'model')} in {run.folder / 'models'}  (trained in {spent})")
     chosen = [model for model in run.models if model.role in ("model", "student")]
     one = run.folder if len(chosen) == 1 else run.folder / "models" / "NAME"
     pairs = all(run.tasks[place.partition("/")[0]].pair for model in chosen for place in model.scores)
     second = ' --second "…"' if pairs else ""
-    console.say(f'ask it: understill predict {console.typed(one)} --text "…"{second}')
+    console.say(f'ask it: understill predict {quote(str(one))} --text "…"{second}')
     console.say(f"run folder: {run.folder}")
 
 
 def say_shortfalls(below: Sequence[Shortfall]) -> None:
-    """Say what is below what it should beat."""
+    """Say which models are below what they should beat."""
     for each in below:
         console.say(each.sentence)
-
-
-def _show_models(rows: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
-    """Show the first metric of each task ×100 with a row for each model, as many as there are."""
-    firsts = {name: _first_metrics(scores, tasks) for name, scores in rows.items()}
-    shown = [name for name in tasks if any(name in first for first in firsts.values())]
-    table = console.table("each teacher, and what became of them", "model")
-    for name in (*shown, "mean"):
-        table.add_column(name, justify="right", min_width=5)
-    for model, first in firsts.items():
-        mean = f"{sum(first.values()) / len(first):.1f}" if len(first) == len(shown) else "–"
-        table.add_row(model, *(f"{first[name]:.1f}" if name in first else "–" for name in shown), mean)
-    console.out.print(table)
-
-
-def _show_winner(columns: Mapping[str, Scores], run: Run) -> None:
-    """Say what the student has gained by its teachers or more rows, and how much of its teachers it keeps."""
-    means = {name: _first_metrics(scores, run.tasks) for name, scores in columns.items()}
-    alone = [name for name in columns if name in {"single-task", *(m.name for m in run.models if m.role == "model")}]
-    for one, other, words in (
-        ("student", "baseline", f"student against the same student without {run.aid}"),
-        *((name, "baseline", f"{name} against the same without {run.aid}") for name in alone),
-        ("finetuned", "finetuned baseline", "both fine-tuned on each task"),
-        ("student", "teachers", "student against its teachers"),
-        ("finetuned", "teachers", "fine-tuned student against its teachers"),
-    ):
-        both = [name for name in means.get(one, {}) if name in means.get(other, {})]
-        if both:
-            gains = [means[one][name] - means[other][name] for name in both]
-            better = sum(gain > 0 for gain in gains)
-            mean = sum(gains) / len(gains)
-            count = f"better on {better} of {len(both)} tasks" if len(both) > 1 else f"on {both[0]}"
-            console.say(f"{words}: {mean:+.1f} ({count})")
-
-
-def _first_metrics(scores: Scores, tasks: Mapping[str, Task], split: str = "dev") -> dict[str, float]:
-    """Return each task's first metric ×100, by task; an error has no upper end and is left out."""
-    found = {}
-    for name, task in tasks.items():
-        place = f"{name}/{split}"
-        if place in scores and task.head == name and not is_error(task.metrics[0]):
-            found[name] = 100 * scores[place][task.metrics[0]]
-    return found
 
 
 def show_scores(
@@ -100,35 +58,72 @@ def show_scores(
 ) -> None:
     """Show scores ×100: a row for each dev set and metric, a column for each model, and the means."""
     marks = marks_of(below, tasks)
-    table = console.table(f"{split} scores ({LEGEND})" if marks else f"{split} scores", "task", "metric")
-    for name in columns:
-        table.add_column(name, justify="right", overflow="fold", min_width=5)  # numbers are never cut
-    for task in tasks.values():
-        for place in _places(task, columns):
-            for metric in task.metrics:
-                cells = [
-                    score(metric, scores.get(place, {}).get(metric)) + marks.get((place, metric, name), "")
-                    for name, scores in columns.items()
-                ]
-                table.add_row(place.removesuffix(f"/{split}").replace(f"/{split}_", " "), metric, *cells)
-    means = {name: list(_first_metrics(scores, tasks, split).values()) for name, scores in columns.items()}
+    rows: list[Sequence[str] | None] = [*score_rows(columns, tasks, marks, score, split)]
+    means = {name: list(_primary_scores(scores, tasks, split).values()) for name, scores in columns.items()}
     complete = max((len(values) for values in means.values()), default=0)
     if complete > 1:
-        table.add_section()
         # A mean over fewer tasks would not compare with the others.
-        full = (f"{sum(values) / complete:.1f}" if len(values) == complete else "–" for values in means.values())
-        table.add_row("mean", "first of each", *full)
-    console.out.print(table)
+        full = (fixed(sum(values) / complete, 1) if len(values) == complete else NONE for values in means.values())
+        rows += [None, ("mean", "primary metrics", *full)]
+    title = f"{split} scores ({LEGEND})" if marks else f"{split} scores"
+    console.show_table(title, ("task", "metric"), tuple(columns), rows)
 
 
-def score(metric: str, value: float | None) -> str:
-    """Write a score, ×100 unless it is an error."""
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if is_error(metric) else f"{100 * value:.1f}"
+def score_rows(
+    columns: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    tasks: Mapping[str, Task],
+    marks: Mapping[tuple[str, str, str], str],
+    write: Callable[[str, Any], str],
+    split: str = "dev",
+) -> list[tuple[str, ...]]:
+    """Return a row for each dev set and metric, with what each column has there and its mark."""
+    rows = []
+    for task in tasks.values():
+        places = (place for scores in columns.values() for place in scores if place.split("/")[0] == task.name)
+        for place in dict.fromkeys(places):
+            for metric in task.metrics:
+                cells = (
+                    write(metric, scores.get(place, {}).get(metric)) + marks.get((place, metric, name), "")
+                    for name, scores in columns.items()
+                )
+                rows.append((plain_name(place, split), metric, *cells))
+    return rows
 
 
-def _places(task: Task, columns: Mapping[str, Scores]) -> list[str]:
-    """Name the dev sets of a task that any column has a score for."""
-    there = (place for scores in columns.values() for place in scores if place.split("/")[0] == task.name)
-    return list(dict.fromkeys(there))
+def _show_models(models: Mapping[str, Scores], tasks: Mapping[str, Task]) -> None:
+    """Show the primary metric of each task ×100 with a row for each model, as many as there are."""
+    primary = {name: _primary_scores(scores, tasks) for name, scores in models.items()}
+    shown = [name for name in tasks if any(name in scores for scores in primary.values())]
+    rows = []
+    for model, scores in primary.items():
+        mean = fixed(sum(scores.values()) / len(scores), 1) if len(scores) == len(shown) else NONE
+        rows.append((model, *(fixed(scores[name], 1) if name in scores else NONE for name in shown), mean))
+    console.show_table("each teacher, their ensemble and the models", ("model",), (*shown, "mean"), rows)
+
+
+def _say_gains(primary: Mapping[str, Mapping[str, float]], run: Run) -> None:
+    """Say what the student has gained by its teachers or more rows, and how far from its teachers it is."""
+    alone = [name for name in primary if name in {"single-task", *(m.name for m in run.models if m.role == "model")}]
+    for one, other, words in (
+        ("student", "baseline", f"student against the same student without {run.aid}"),
+        *((name, "baseline", f"{name} against the same without {run.aid}") for name in alone),
+        ("finetuned", "finetuned baseline", "both fine-tuned on each task"),
+        ("student", "teachers", "student against its teachers"),
+        ("finetuned", "teachers", "fine-tuned student against its teachers"),
+    ):
+        both = [name for name in primary.get(one, {}) if name in primary.get(other, {})]
+        if both:
+            gains = [primary[one][name] - primary[other][name] for name in both]
+            better = sum(gain > 0 for gain in gains)
+            mean = fixed(sum(gains) / len(gains), 1, "+")
+            count = f"better on {better} of {len(both)} tasks" if len(both) > 1 else f"on {both[0]}"
+            console.say(f"{words}: {mean} ({count})")
+
+
+def _primary_scores(scores: Scores, tasks: Mapping[str, Task], split: str = "dev") -> dict[str, float]:
+    """Return each task's primary metric ×100, by task; an error has no upper end and is left out."""
+    return {
+        name: 100 * scores[place][task.metrics[0]]
+        for name, task in tasks.items()
+        if (place := f"{name}/{split}") in scores and task.head == name and not is_error(task.metrics[0])
+    }

@@ -1,1 +1,1 @@
-"""Training: every loss, the optimisers, THE loop, and checkpoints."""
+"""Training: the loop, its CUDA graphs, optimisers, checkpoints and several models on one GPU."""

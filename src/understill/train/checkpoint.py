@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping
@@ -13,10 +12,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 
-from understill.disk import fault_of, replacing, sync
+from understill.atomic import fault_of, replacing, write_bytes
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +47,8 @@ def load_checkpoint(
 
     None when there is no whole state; then model and optimiser are as they were.
     """
-    found = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
-    for _, path in sorted(found, reverse=True):
+    states = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
+    for _, path in sorted(states, reverse=True):
         try:
             if fault := fault_of(path):
                 raise ValueError(fault)
@@ -66,10 +65,7 @@ def load_checkpoint(
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     """Write the weights alone, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    building = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, building)
-    sync(building)
-    building.replace(path)
+    write_bytes(path, save({name: value.detach().cpu().contiguous() for name, value in weights.items()}))
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Where to train and in which precision, detected rather than hoped for."""
+"""Devices: where to train, in which precision and with how many threads, as detected."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import LoggerType
 
 from understill.errors import UserError, nearest
+from understill.inference.cores import cores
 from understill.recipe.schema import Machine
-from understill.runtime.cores import cores
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +47,9 @@ def make_accelerator(
 
 
 def set_threads(machine: Machine) -> None:
-    """Take as many threads as the recipe says, or as there are cores: torch does not know a container's share of them.
+    """Take as many threads as the recipe says, or as there are cores: torch does not see a container's limit.
 
-    They do not follow the load, since another number of threads gives other last digits, and a run that goes on from a
-    checkpoint gives the same.
+    The number does not follow the load: with other threads floats round differently, and resumed runs would differ.
     """
     if machine.threads:
         torch.set_num_threads(machine.threads)

@@ -1,11 +1,11 @@
-"""Fitting: the loop's steps, with evaluation, the best weights, early stopping, checkpoints and reports around them."""
+"""Fitting: the training loop with evaluation, the best weights, early stopping, checkpoints and reports."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,25 @@ from accelerate import Accelerator
 from understill.data.batch import Batches
 from understill.errors import TrainingError
 from understill.events import Evaluated, Fitted, Report, Resumed, Scores
-from understill.losses.objective import PARTS, Objective
+from understill.losses.objective import Objective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
 from understill.recipe.section import Every
 from understill.train.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from understill.train.loop import Step, steps, total_steps
+from understill.train.meter import Meter, Pace
+from understill.train.nan_guard import NanGuard
 from understill.train.optim import make_optimizer
-from understill.train.pace import Pace
-from understill.train.trouble import Trouble
 
 #: Minutes until the first checkpoint, and of training that a last one keeps from being lost while the model is scored.
 _SOON = 1.0
-#: Seconds between two readings of the loss; reading makes a GPU wait.
-REPORT_SECONDS = 1.0
 
 Event = Step | Report | Resumed | Evaluated | Fitted
 
 
 @dataclass
-class Progress:
-    """What has to survive a crash besides weights and optimiser."""
+class FitState:
+    """What a checkpoint holds besides weights and optimiser."""
 
     step: int = 0
     best_step: int = -1
@@ -48,69 +46,6 @@ class Progress:
     reports: list[dict[str, Any]] = field(default_factory=list)  # the lines of the log
     scaler: dict[str, Any] = field(default_factory=dict)  # fp16's loss scale
     micro_batch: int | None = None  # rows per forward pass, fewer after memory ran out
-
-
-class Meter:
-    """Adds up what happened between two reports."""
-
-    def __init__(self, tasks: list[str], pace: Pace, parts: Sequence[str] = PARTS) -> None:
-        self.tasks, self.pace, self.names = tasks, pace, parts
-        self._clear()
-
-    def _clear(self) -> None:
-        self.since = time.monotonic()
-        self.rows = self.steps = 0
-        self.parts: torch.Tensor | None = None
-        self.counts: torch.Tensor | None = None
-
-    def add(self, step: Step) -> None:
-        """Count one step."""
-        self.rows += step.rows
-        self.steps += 1
-        # A step's sums only hold until the next one.
-        self.parts = step.parts.clone() if self.parts is None else self.parts.add_(step.parts)
-        self.counts = step.counts.clone() if self.counts is None else self.counts.add_(step.counts)
-
-    def rest(self, seconds: float) -> None:
-        """Leave time that was not spent on training out of the speed."""
-        self.since += seconds
-
-    def due(self) -> bool:
-        """Tell whether it is time to report."""
-        return time.monotonic() - self.since >= REPORT_SECONDS
-
-    def report(self, step: Step, batches: Batches) -> Report:
-        """Read the sums, which waits for the device, and start anew."""
-        assert self.parts is not None and self.counts is not None
-        sums, counts = self.parts.tolist(), self.counts.tolist()
-        seconds = time.monotonic() - self.since
-        self.pace.add(self.steps, seconds)
-        report = Report(
-            step.number,
-            step.total,
-            step.epoch,
-            sum(sums[0]) / max(1.0, sum(counts[0])),
-            self._parts(sums, counts),
-            step.rate,
-            self.rows / max(1e-9, seconds),
-            self.pace.left(step.number),
-            batches.padding_share(step.number - self.steps, step.number),
-            step.micro_batch,
-            step.mix,
-        )
-        self._clear()
-        return report
-
-    def _parts(self, sums: list[list[float]], counts: list[list[float]]) -> dict[str, float]:
-        """Return the mean losses by name."""
-        means = {}
-        for index, task in enumerate(self.tasks):
-            # Without a teacher the hard part is all there is.
-            taught = any(count[index] for count in counts[2:])
-            for part, name in enumerate(self.names if taught else self.names[:1]):
-                if count := counts[part][index]:
-                    means[f"{task}/{name}" if part else task] = sums[part][index] / count
-        return means
 
 
 def is_due(every: Every, step: int, steps_per_epoch: int) -> bool:
@@ -150,7 +85,7 @@ class _Fit:
         self.state = self._resume()
         self.held = self.state.best_step  # the best weights that the checkpoint on disk refers to
         self.best: dict[str, torch.Tensor] | None = None  # better ones, not yet written
-        self.trouble = Trouble(len(self.names), accelerator.device)
+        self.guard = NanGuard(len(self.names), accelerator.device)
         self.log = folder / "log.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
         # Lines of steps that are about to be taken again are not kept.
@@ -189,19 +124,19 @@ class _Fit:
             last = step.number == step.total
             if meter.due() or last:
                 report = meter.report(step, self.batches)
-                self._stop_at_trouble()
+                self._stop_at_nan()
                 self._write_log(report)
                 yield report
             if is_due(training.evaluate, step.number, epoch) or (last and training.evaluate.unit != "never"):
-                self._stop_at_trouble()
-                looked = time.monotonic()
-                evaluated = self._look()
-                pace.evaluation = time.monotonic() - looked
+                self._stop_at_nan()
+                began = time.monotonic()
+                evaluated = self._evaluate()
+                pace.evaluation = time.monotonic() - began
                 meter.rest(pace.evaluation)
                 yield evaluated
             state.stopped = bool(training.patience and state.stale >= training.patience)
             if _save_due(training.checkpoint, step.number, epoch, saved, first, last or state.stopped):
-                self._stop_at_trouble()
+                self._stop_at_nan()
                 began = time.monotonic()
                 self._save()
                 saved, first = time.monotonic(), False
@@ -226,28 +161,22 @@ class _Fit:
             self.training,
             seed=seed,
             start=self.state.step,
-            trouble=self.trouble,
+            guard=self.guard,
             micro=self.state.micro_batch,
             fast=self.fast,
         )
 
-    def _stop_at_trouble(self) -> None:
-        self.trouble.check(self.names, self.training)
+    def _stop_at_nan(self) -> None:
+        self.guard.check(self.names, self.training)
 
     def _write_log(self, report: Report) -> None:
-        line = {
-            "step": report.step,
-            "epoch": report.epoch,
-            "loss": report.loss,
-            "parts": report.parts,
-            "rate": report.rate,
-            **({} if report.mix is None else {"lambda": report.mix}),
-        }
+        line = {key: getattr(report, key) for key in ("step", "epoch", "loss", "parts", "rate")}
+        line |= {} if report.mix is None else {"lambda": report.mix}
         self.state.reports.append(line)
         with self.log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def _look(self) -> Evaluated:
+    def _evaluate(self) -> Evaluated:
         """Score the model, and keep its weights when they are the best so far."""
         state = self.state
         self.model.eval()
@@ -270,20 +199,21 @@ class _Fit:
     def _save(self) -> None:
         state, scaler = self.state, self.accelerator.scaler
         state.scaler = scaler.state_dict() if scaler else {}
+        best = _best_file(self.folder, state.best_step)
         if self.best is not None and state.best_step != self.held:
             # Named by step: a crash before the checkpoint is whole leaves the best which the old one refers to.
-            save_weights(_best_file(self.folder, state.best_step), self.best)
-        best = _best_file(self.folder, state.best_step)
+            save_weights(best, self.best)
         beside = [best] if best.exists() else []
         save_checkpoint(self.folder, state.step, self.model, self.optimizer.optimizer, vars(state), beside)
         self.held = state.best_step
-        _drop_old_best(self.folder, {self.held})
+        for path in set(self.folder.glob("best-*.safetensors")) - {best}:
+            path.unlink(missing_ok=True)
 
-    def _resume(self) -> Progress:
-        facts = load_checkpoint(self.folder, self.model, self.optimizer.optimizer, vars(Progress()))
+    def _resume(self) -> FitState:
+        facts = load_checkpoint(self.folder, self.model, self.optimizer.optimizer, vars(FitState()))
         if facts is None:
-            return Progress()
-        state = Progress(**facts)
+            return FitState()
+        state = FitState(**facts)
         if self.accelerator.scaler and state.scaler:
             self.accelerator.scaler.load_state_dict(state.scaler)
         return state
@@ -310,12 +240,6 @@ def fit(
 
 def _best_file(folder: Path, step: int) -> Path:
     return folder / f"best-{step}.safetensors"
-
-
-def _drop_old_best(folder: Path, keep: set[int]) -> None:
-    for path in folder.glob("best-*.safetensors"):
-        if path not in {_best_file(folder, step) for step in keep}:
-            path.unlink(missing_ok=True)
 
 
 def _save_due(every: Every, step: int, steps_per_epoch: int, saved: float, first: bool, last: bool) -> bool:

@@ -1,4 +1,4 @@
-"""THE loop: one generator of training steps for every model there is."""
+"""The training loop: one generator of steps for all models, teachers and students alike."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from understill.errors import UserError
 from understill.losses.objective import Objective
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
+from understill.train.cuda_graph import FastSteps, lacking, why_not
 from understill.train.device import out_of_memory
-from understill.train.fast import FastSteps, lacking, why_not
+from understill.train.nan_guard import NanGuard
 from understill.train.optim import rate_factor, set_rates
-from understill.train.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def steps(
     *,
     seed: int,
     start: int,
-    trouble: Trouble,
+    guard: NanGuard,
     micro: int | None = None,
     fast: bool = False,
 ) -> Iterator[Step]:
@@ -67,7 +67,7 @@ def steps(
     """
     total = total_steps(training, batches.steps_per_epoch)
     if fast and not (micro and micro < training.batch):
-        for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, trouble):
+        for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, guard):
             start = step.number
             yield step
     micro = micro or training.micro_batch or training.batch
@@ -88,7 +88,7 @@ def steps(
         parts, counts = outcome
         norm = accelerator.clip_grad_norm_(model.parameters(), training.clip) if training.clip else None
         # In fp16 a gradient that overflows is usual: the scaler leaves the step out and lowers its scale.
-        trouble.look(number + 1, parts[0], None if accelerator.scaler else norm)
+        guard.observe(number + 1, parts[0], None if accelerator.scaler else norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         epoch = (number + 1) / batches.steps_per_epoch
@@ -105,7 +105,7 @@ def _fast_steps(
     training: Training,
     seed: int,
     start: int,
-    trouble: Trouble,
+    guard: NanGuard,
 ) -> Iterator[Step]:
     """Take steps on the fast path: all of them, none where it does not apply, or as many as memory allows."""
     reason = why_not(model, accelerator, training) if isinstance(model, MultiTaskModel) else "the model is wrapped"
@@ -122,7 +122,7 @@ def _fast_steps(
     try:
         for number in range(start, total):
             try:
-                path = path or FastSteps(model, objective, batches, inner, training, trouble, start=start, total=total)
+                path = path or FastSteps(model, objective, batches, inner, training, guard, start=start, total=total)
                 parts, counts = path.take(number, _step_seed(seed, number), first=number == start)
             except Exception as error:
                 # The first steps of each size compile and record, for which memory or a tool may be missing. Where that

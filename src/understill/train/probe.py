@@ -1,4 +1,4 @@
-"""The linear probe: a linear layer fitted to vectors that stay as they are, in seconds."""
+"""The linear probe: a linear layer fitted to frozen vectors in seconds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from understill.tasks import Task
 
-#: Rows that a probe is fitted to; more change it little.
+#: The most rows that a probe is fitted to; more change it little.
 MOST = 10_000
-#: How far a fit goes; what is left after this changes no answer to speak of.
+#: The most iterations of a fit; further ones change hardly any answer.
 _ITERATIONS = 200
 
 
@@ -41,7 +41,7 @@ def fit_probe(features: NDArray[np.float32], gold: NDArray[np.float32], task: Ta
         return Probe(ridge.coef_.reshape(task.outputs, -1).astype(np.float32), intercepts)
     classes = 2 if task.kind.probe == "difference" else task.outputs
     probe = _logistic(features, gold.astype(np.int64), classes, decay)
-    if task.kind.probe == "difference":  # a candidate has one score: how much likelier it is to be right
+    if task.kind.probe == "difference":  # a candidate has one score: its log-odds of being right
         return Probe(probe.weight[1:] - probe.weight[:1], probe.bias[1:] - probe.bias[:1])
     return probe
 

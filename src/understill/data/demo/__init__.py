@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from understill.data.demo import answer, follows, mood, queue, similar
-from understill.data.demo.fill import SPLITS, Columns, Dice
+from understill.data.demo.templates import SPLITS, Columns, Draws
 from understill.errors import UserError, nearest
-from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Task
+from understill.tasks import Task
 
 #: Rows that are made together; row i is a pure function of seed, task, split and its block, i // BLOCK.
 BLOCK = 2048
 
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        Task("mood", CLASSIFICATION, ("message",), "label", mood.LABELS),
-        Task("queue", CLASSIFICATION, ("message",), "label", queue.LABELS, metrics=("accuracy", "macro_f1")),
-        Task("follows", CLASSIFICATION, ("ticket", "statement"), "label", follows.LABELS),
-        Task("similar", REGRESSION, ("first", "second"), "label", range=(0.0, 5.0), symmetric=True),
-        Task(
-            "answer",
-            RANKING,
-            ("question", "answer"),
-            "label",
-            answer.LABELS,
-            metrics=("precision_at_1", "mrr"),
-            group="group",
-        ),
-    )
-}
-
-_MAKERS: dict[str, Callable[[Dice], Columns]] = {
-    "mood": mood.make,
-    "queue": queue.make,
-    "follows": follows.make,
-    "similar": similar.make,
-    "answer": answer.make,
-}
+_MAKERS = {module.TASK.name: module.make for module in (mood, queue, follows, similar, answer)}
+TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in (mood, queue, follows, similar, answer)}
 
 
 def splits(rows: int) -> dict[str, int]:
@@ -72,7 +48,7 @@ def batches(name: str, split: str, rows: int, seed: int, size: int = 8192) -> It
 def block(name: str, split: str, seed: int, number: int, rows: int = BLOCK) -> pa.RecordBatch:
     """Make one block alone, cut to its first `rows` rows."""
     task = TASKS[name]
-    columns = _MAKERS[name](Dice.of(seed, name, split, number, BLOCK))
+    columns = _MAKERS[name](Draws.of(seed, name, split, number, BLOCK))
     if task.kind.grouped:
         columns["group"] = [
             f"{split}-{group}" for group in (columns["group"] + number * (BLOCK // answer.GROUP)).tolist()

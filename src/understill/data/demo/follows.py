@@ -5,76 +5,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from understill.data.demo.fill import Columns, Dice, Ints, Phrases, Texts, fill, flat, objects
-from understill.data.demo.world import CATEGORIES, COMMON_PER_CATEGORY, DAYS, PER_CATEGORY, SHELVES
+from understill.data.demo.phrases import CATALOGUE, CATEGORIES, DAYS, PER_CATEGORY, PHRASES, Phrases, per_category
+from understill.data.demo.templates import Columns, Draws, Ints, Texts, fill, flat, objects
+from understill.tasks import CLASSIFICATION, Task
 
 LABELS = ("follows", "open", "contradicts")
+TASK = Task("follows", CLASSIFICATION, ("ticket", "statement"), "label", LABELS)
 
-#: Yes-or-no facts: (ticket yes, ticket no, statement yes, statement no). Each is independent of the others.
-STATES: dict[str, tuple[Phrases, Phrases, Phrases, Phrases]] = {
-    "arrived": (
-        Phrases.of("""
-            It arrived this morning.
-            The parcel reached us safely.
-            The courier has handed it over.
-            ---
-            It turned up at noon.
-            It is already here.
-        """),
-        Phrases.of("""
-            It has not arrived.
-            We are still waiting for the parcel.
-            The courier never came.
-            ---
-            Nothing has turned up so far.
-            It got lost on the way.
-        """),
-        Phrases(("The parcel has been delivered.", "The delivery took place."), ("The goods have come.",)),
-        Phrases(
-            ("The parcel has not been delivered.", "The delivery did not take place."), ("The goods have not come.",)
-        ),
-    ),
-    "paid": (
-        Phrases.of("""
-            The bill is paid.
-            I have already sent you the money.
-            The price was debited from my card.
-            ---
-            The invoice was settled at once.
-            I transferred the sum last week.
-        """),
-        Phrases.of("""
-            The bill is still unpaid.
-            I have not sent you any money yet.
-            Nothing was debited from my card.
-            ---
-            The invoice is still due.
-            I have yet to transfer the sum.
-        """),
-        Phrases(("The payment has been made.", "The customer has paid."), ("The money was received.",)),
-        Phrases(("The payment has not been made.", "The customer has not paid."), ("The money was not received.",)),
-    ),
-    "phoned": (
-        Phrases.of("""
-            I have phoned you about it.
-            I called your hotline.
-            I told your colleague on the phone.
-            ---
-            I rang you up twice.
-            I was on the line with your team.
-        """),
-        Phrases.of("""
-            I have not phoned you about it.
-            I never called your hotline.
-            I did not reach anybody on the phone.
-            ---
-            I did not ring you up.
-            I was never on the line with your team.
-        """),
-        Phrases(("The customer has phoned us.", "There was a phone call."), ("We got a call.",)),
-        Phrases(("The customer has not phoned us.", "There was no phone call."), ("We got no call.",)),
-    ),
-}
+#: Yes-or-no facts, each with its phrases: ticket yes, ticket no, statement yes, statement no.
+STATES: dict[str, dict[str, Phrases]] = PHRASES["follows"]["states"]
 COLOURS = ("red", "blue", "green", "black")
 NAMES = ("Maria", "Tom", "Aisha", "Peter", "Lena", "Omar", "Grace", "Paul", "Nadia", "Felix", "Ines", "Hugo", "Anna",
          "David", "Sara", "Ben", "Julia", "Adam", "Laura", "Simon")  # fmt: skip
@@ -82,83 +21,78 @@ NAMES = ("Maria", "Tom", "Aisha", "Peter", "Lena", "Omar", "Grace", "Paul", "Nad
 #: The facts a ticket may mention; a statement is about one of them.
 FACTS = ("category", "person", "day", "colour", *STATES)
 WEIGHTS = (1.2, 0.5, 0.6, 1.0, 1.5, 1.5, 1.5)
-FACTS_TOLD = 2
+FACTS_MENTIONED = 2
 DENIALS = 0.2  # the share of negated statements
 
 #: What a statement may say; {by}, {to} and the rest are the values it claims.
-SAID = (
-    Phrases(("The order was a {category}.", "What was bought is a {category}."), ("It concerns a {category}.",)),
-    Phrases(
-        ("It is a present from {by} to {to}.", "{by} bought something for {to}."), ("{to} gets a gift from {by}.",)
-    ),
-    Phrases(("The order was placed on a {day}.", "The order is from {day}."), ("{day} was the day of purchase.",)),
-    Phrases(("The item is {colour}.", "The chosen colour is {colour}."), ("What was ordered looks {colour}.",)),
-    *(words for state in STATES.values() for words in state[2:]),
+STATEMENTS: tuple[Phrases, ...] = (
+    *PHRASES["follows"]["statements"],
+    *(state[f"statement {side}"] for state in STATES.values() for side in ("yes", "no")),
 )
-VERBS = Phrases(("bought", "ordered", "chose"), ("purchased", "picked out"))
-CUSTOMERS = Phrases(("I", "We", "Last month I", "Last month we", "In spring I", "In spring we"))
+VERBS, CUSTOMERS = (PHRASES["follows"][name] for name in ("verbs", "customers"))
 VALUES = np.array([len(CATEGORIES), 2, len(DAYS.all), len(COLOURS), *(2 for _ in STATES)])
 SLOTS = 4  # the facts before the yes-or-no ones
 
 
-def make(dice: Dice) -> Columns:
+def make(draws: Draws) -> Columns:
     """Make the rows of a block."""
-    rows = np.arange(dice.rows)
-    labels, about = dice.below(3), dice.weighted(WEIGHTS)
-    claim = np.stack([dice.below(int(end)) for end in VALUES], axis=1)
+    rows = np.arange(draws.rows)
+    labels, about = draws.below(3), draws.weighted(WEIGHTS)
+    claim = np.stack([draws.below(int(end)) for end in VALUES], axis=1)
     # Most statements say that something is so, as people do.
-    claim[:, SLOTS:] = np.where(dice.chance(DENIALS)[:, None], 1, 0)
-    told = _told(dice, labels, about)
-    truth = np.stack([dice.below(int(end)) for end in VALUES], axis=1)
+    claim[:, SLOTS:] = np.where(draws.chance(DENIALS)[:, None], 1, 0)
+    mentioned = _mentioned(draws, labels, about)
+    truth = np.stack([draws.below(int(end)) for end in VALUES], axis=1)
     stated = claim[rows, about]
-    other = (stated + 1 + dice.below(VALUES[about] - 1)) % VALUES[about]
+    other = (stated + 1 + draws.below(VALUES[about] - 1)) % VALUES[about]
     truth[rows, about] = np.where(labels == 2, other, stated)
-    first = dice.below(len(NAMES))
-    pair = np.stack([first, dice.other(first, len(NAMES))])
+    first = draws.below(len(NAMES))
+    pair = np.stack([first, draws.other(first, len(NAMES))])
     return {
-        "ticket": dice.settle(_tickets(dice, truth, told, pair), numbers=False),
-        "statement": _statements(dice, about, claim, pair).tolist(),
-        "label": objects(LABELS)[dice.noisy(labels, 3)],
+        "ticket": draws.assign(_tickets(draws, truth, mentioned, pair), numbers=False),
+        "statement": _statements(draws, about, claim, pair).tolist(),
+        "label": objects(LABELS)[draws.noisy(labels, 3)],
     }
 
 
-def _told(dice: Dice, labels: Ints, about: Ints) -> npt.NDArray[np.bool_]:
+def _mentioned(draws: Draws, labels: Ints, about: Ints) -> npt.NDArray[np.bool_]:
     """Choose the facts that each ticket tells; the one in question is among them unless it is to stay open."""
-    rows = np.arange(dice.rows)
-    keys = dice.rng.random((dice.rows, len(FACTS)))
+    rows = np.arange(draws.rows)
+    keys = draws.rng.random((draws.rows, len(FACTS)))
     keys[rows, about] = np.where(labels == 1, 2.0, -1.0)
-    return np.asarray(keys.argsort(axis=1).argsort(axis=1) < FACTS_TOLD)
+    return np.asarray(keys.argsort(axis=1).argsort(axis=1) < FACTS_MENTIONED)
 
 
-def _tickets(dice: Dice, truth: Ints, told: npt.NDArray[np.bool_], pair: Ints) -> Texts:
-    """Write one sentence on the purchase, then one for each yes-or-no fact that is told."""
-    per_shelf = COMMON_PER_CATEGORY if dice.split == "train" else PER_CATEGORY
-    names = objects([product for shelf in SHELVES.values() for product, _ in shelf])
+def _tickets(draws: Draws, truth: Ints, mentioned: npt.NDArray[np.bool_], pair: Ints) -> Texts:
+    """Write one sentence on the purchase, then one for each yes-or-no fact that is mentioned."""
+    names = objects([product for names in CATALOGUE.values() for product in names])
+    products = per_category(draws.split)
     by, to = (objects(NAMES)[side] for side in _sides(truth[:, 1], pair))
     texts = fill(
         ("{by} {verb} the {colour}{product}{to}{day}.",),
-        np.zeros(dice.rows, dtype=np.int64),
-        verb=dice.pick(VERBS),
-        product=np.where(told[:, 0], names[truth[:, 0] * PER_CATEGORY + dice.below(per_shelf)], "item"),
-        by=np.where(told[:, 1], by, dice.pick(CUSTOMERS)),
-        to=np.where(told[:, 1], " for " + to, ""),
-        day=np.where(told[:, 2], objects([f" on {day}" for day in DAYS.all])[truth[:, 2]], ""),
-        colour=np.where(told[:, 3], objects([f"{colour} " for colour in COLOURS])[truth[:, 3]], ""),
+        np.zeros(draws.rows, dtype=np.int64),
+        verb=draws.pick(VERBS),
+        product=np.where(mentioned[:, 0], names[truth[:, 0] * PER_CATEGORY + draws.below(products)], "item"),
+        by=np.where(mentioned[:, 1], by, draws.pick(CUSTOMERS)),
+        to=np.where(mentioned[:, 1], " for " + to, ""),
+        day=np.where(mentioned[:, 2], objects([f" on {day}" for day in DAYS.all])[truth[:, 2]], ""),
+        colour=np.where(mentioned[:, 3], objects([f"{colour} " for colour in COLOURS])[truth[:, 3]], ""),
     )
     for number, state in enumerate(STATES.values(), SLOTS):
-        sentences = objects(flat(state[:2]))[dice.pick_from(state[:2], truth[:, number])]
-        texts = texts + np.where(told[:, number], " " + sentences, "")
+        sides = (state["ticket yes"], state["ticket no"])
+        sentences = objects(flat(sides))[draws.pick_from(sides, truth[:, number])]
+        texts = texts + np.where(mentioned[:, number], " " + sentences, "")
     return texts
 
 
-def _statements(dice: Dice, about: Ints, claim: Ints, pair: Ints) -> Texts:
+def _statements(draws: Draws, about: Ints, claim: Ints, pair: Ints) -> Texts:
     """Write one short claim about the fact in question."""
-    value = claim[np.arange(dice.rows), about]
+    value = claim[np.arange(draws.rows), about]
     kind = np.where(about < SLOTS, about, SLOTS + 2 * (about - SLOTS) + value)
     by, to = (objects(NAMES)[side] for side in _sides(claim[:, 1], pair))
     return fill(
-        flat(SAID),
-        dice.pick_from(SAID, kind),
+        flat(STATEMENTS),
+        draws.pick_from(STATEMENTS, kind),
         by=by,
         to=to,
         category=objects(CATEGORIES)[claim[:, 0]],

@@ -3,59 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from understill.artifact import Artifact
-from understill.data.load import LoadedTask
 from understill.errors import UserError
 from understill.losses.mixing import plugin_facts
 from understill.models.encoder import check_layers, check_lengths
 from understill.models.pooling import own_pooling
-from understill.pipeline.plan.parts import ChoicePlan, Distillation, Fold, ModelPlan, Role, Start, WordSource
-from understill.pipeline.plan.sizes import max_length
-from understill.pipeline.wording import plan_words
+from understill.pipeline.plan.parts import (
+    ChoicePlan,
+    Distillation,
+    Fold,
+    ModelPlan,
+    Role,
+    Start,
+    max_length,
+)
+from understill.pipeline.plan.recipe_inputs import Inputs, own_names
+from understill.pipeline.vocabularies import plan_words
 from understill.plugins import NETWORKS
 from understill.recipe import Recipe
-from understill.recipe.schema import EncoderSpec, Settings, Training, WordsSpec
+from understill.recipe.schema import Settings, Training
 from understill.train.device import pick_device, pick_precision
 
 #: Goes up whenever the same recipe would train to another result.
 TRAINING_VERSION = 3
 #: Goes up whenever other settings would be chosen for the same rows.
-TUNING_VERSION = 2
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What the models of a recipe are planned from."""
-
-    recipe: Recipe
-    loaded: Mapping[str, LoadedTask]
-    encoders: Mapping[EncoderSpec, str]  # where each lies
-    identities: Mapping[str, Mapping[str, str]]  # by place, what lies there
-    words: Mapping[WordsSpec, WordSource]
-    outside: Mapping[str, str]  # by teacher that is not trained here, its digest
-
-    @property
-    def own(self) -> list[str]:
-        """The tasks with a head of their own."""
-        return [name for name, task in self.loaded.items() if task.task.head == name]
-
-    @property
-    def artifacts(self) -> Path:
-        """The folder of all that is made."""
-        return self.recipe.output.path / "artifacts"
-
-
-def own_names(recipe: Recipe) -> set[str]:
-    """Name the teachers that an encoder may be cut out of."""
-    return {str(teacher.name) for teacher in recipe.trained}
+TUNING_VERSION = 3
 
 
 def start_of(inputs: Inputs, settings: Settings, trained: Mapping[str, Sequence[ModelPlan]]) -> Start:
-    """Say where an encoder comes from: a pretrained one, a network of our own, or a teacher of this recipe."""
+    """Return where an encoder comes from: a pretrained one, a network of our own, or a teacher of this recipe."""
     name = settings.encoder.name
     if settings.encoder.own:
         return Start(name, "")  # its words are those of the model's rows, and known with these
@@ -124,7 +102,7 @@ def plan_model(
         "fold": fold.facts if fold else None,
         "tasks": [_task_facts(inputs, key, settings, key in augmented) for key in keys],
         "lessons": _distillation_facts(distillation) if distillation else None,
-        **({"tuning": [TUNING_VERSION, settings.heads.pairs]} if settings.training.lr == "auto" else {}),
+        **({"tuning": [TUNING_VERSION, settings.heads.pairs]} if _depends_on_tuning(settings.training) else {}),
     }
     return ModelPlan(
         name=name,
@@ -168,6 +146,11 @@ def _start_facts(inputs: Inputs, start: Start) -> Mapping[str, str]:
     return {"words": start.words.artifact.fingerprint} if start.words else inputs.identities[start.place]
 
 
+def _depends_on_tuning(training: Training) -> bool:
+    """Tell whether the rule for open settings, or a stage whose length it sets, decides about the weights."""
+    return training.lr == "auto" or training.start == "contrastive"
+
+
 def _training_facts(recipe: Recipe, training: Training) -> dict[str, Any]:
     """Return what decides a training, without settings that came later and are as if they were not there."""
     later = ({"head_lr"} if training.head_lr is None else set()) | ({"start"} if training.start == "fresh" else set())
@@ -196,9 +179,7 @@ def _distillation_facts(distillation: Distillation) -> dict[str, Any]:
     return {
         "distil": {task: distillation.distil.of(task).model_dump(mode="json") for task in taught},
         "rule": distillation.rule.model_dump(mode="json"),
-        "targets": {
-            f"{targets.task}/{targets.split}": targets.artifact.fingerprint for targets in distillation.targets
-        },
+        "targets": {f"{each.task}/{each.split}": each.artifact.fingerprint for each in distillation.targets},
         "unlabelled": dict(distillation.unlabelled),
         **({"plugins": plugins} if plugins else {}),
     }

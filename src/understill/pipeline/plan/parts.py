@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from understill.artifact import Artifact
+from understill.atomic import fault_of
+from understill.data.groups import units_in
 from understill.data.load import LoadedTask
-from understill.disk import fault_of
-from understill.recipe.schema import Best, Distil, Settings, TargetsSpec, TeacherSpec, WordsSpec
+from understill.data.sampling import Part, shares
+from understill.data.taskdata import TaskData
+from understill.recipe import Cell, Recipe
+from understill.recipe.schema import Best, Distil, Settings, TargetsSpec, TeacherSpec, Training, WordsSpec
 from understill.tasks import Task
 
 Role = Literal["model", "teacher", "student", "baseline", "finetuned", "finetuned baseline"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Something that is made, as an artifact."""
+
+    artifact: Artifact
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of all that goes into it."""
+        return self.artifact.fingerprint
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies, with all that belongs to it."""
+        return self.artifact.folder
+
+    @property
+    def done(self) -> bool:
+        """Whether it was made before, to the end."""
+        return self.artifact.done
 
 
 @dataclass(frozen=True)
@@ -60,6 +86,11 @@ class Start:
     heads: bool = False  # its heads are taken over too
     words: Words | None = None  # what is made at `place` before, for a network of our own
 
+    @property
+    def root(self) -> Start:
+        """Where the first of the models begins that this one goes on from."""
+        return self.model.start.root if self.model else self
+
 
 @dataclass(frozen=True)
 class ChoicePlan:
@@ -100,29 +131,18 @@ class TeacherPlan:
 
 
 @dataclass(frozen=True)
-class TargetsPlan:
+class TargetsPlan(Planned):
     """The soft targets of one split of one task."""
 
     task: str
     split: str
     candidates: tuple[TeacherPlan, ...]
     columns: tuple[str, ...]  # that the student's losses need
-    artifact: Artifact
-
-    @property
-    def folder(self) -> Path:
-        """Where they lie."""
-        return self.artifact.folder
 
     @property
     def teachers(self) -> tuple[TeacherPlan, ...]:
         """The teachers that answer; while a choice is open, all its candidates."""
         return tuple(teacher for teacher in self.candidates if not teacher.dropped)
-
-    @property
-    def done(self) -> bool:
-        """Whether they were written before."""
-        return self.artifact.done
 
 
 @dataclass(frozen=True)
@@ -134,7 +154,6 @@ class Distillation:
     targets: tuple[TargetsPlan, ...]
     unlabelled: Mapping[str, float]  # by task, the share of its rows in a batch
     judged: tuple[TeacherPlan, ...]  # those whose dev scores decide who teaches, where the recipe names tasks for it
-    choice: ChoicePlan | None = None  # made before, among the teachers
 
     @property
     def candidates(self) -> tuple[TeacherPlan, ...]:
@@ -149,7 +168,7 @@ class Distillation:
 
 
 @dataclass(frozen=True)
-class ModelPlan:
+class ModelPlan(Planned):
     """One model that a recipe asks for."""
 
     name: str
@@ -161,30 +180,12 @@ class ModelPlan:
     start: Start
     fold: Fold | None
     distillation: Distillation | None = field(repr=False)
-    artifact: Artifact
     augmented: tuple[str, ...] = ()  # the tasks whose augmented rows it is trained on
-    choice: ChoicePlan | None = field(
-        default=None, repr=False
-    )  # where it is trained only for a candidate that is chosen
-
-    @property
-    def fingerprint(self) -> str:
-        """What all that goes into it comes to."""
-        return self.artifact.fingerprint
-
-    @property
-    def folder(self) -> Path:
-        """Where it lies, with all that belongs to it."""
-        return self.artifact.folder
+    choice: ChoicePlan | None = field(default=None, repr=False)  # where it is trained only if its candidate is chosen
 
     def split(self, task: str) -> str:
         """Name the split of a task that it is trained on."""
         return "augmented" if task in self.augmented else "train"
-
-    @property
-    def done(self) -> bool:
-        """Whether it was trained before, to the end."""
-        return self.artifact.done
 
     @property
     def started(self) -> bool:
@@ -197,25 +198,153 @@ class ModelPlan:
         return self.choice is not None and self.start.model is not None and self.choice.drops(self.start.model.name)
 
     @property
-    def awaits_choice(self) -> bool:
-        """Whether it hangs on which candidates teach: it learns from them, is one, or goes on from such a one."""
-        start = self.start.model
-        return bool(self.choice or (self.distillation and self.distillation.choice) or (start and start.awaits_choice))
-
-    @property
     def odds(self) -> float:
         """How likely it is trained: a candidate is fine-tuned only where it is chosen."""
         if self.choice is None or self.choice.chosen is not None:
             return 0.0 if self.dropped else 1.0
         return self.choice.rule.count / len(self.choice.candidates)
 
+
+# Runs and studies -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The models, teachers and soft targets that a recipe asks for on this machine."""
+
+    recipe: Recipe
+    loaded: Mapping[str, LoadedTask]
+    all_models: tuple[ModelPlan, ...]  # in the order they are trained in; a choice may drop some
+    choice: ChoicePlan | None = None  # of the teachers, where it is made before they are fine-tuned
+
     @property
-    def needs(self) -> Iterator[ModelPlan]:
-        """The models that are trained before it."""
-        if self.choice:
-            yield from self.choice.candidates.values()
-        if self.start.model:
-            yield self.start.model
-        if self.distillation:
-            for teacher in (*self.distillation.teachers, *self.distillation.judged):
-                yield from teacher.models
+    def models(self) -> tuple[ModelPlan, ...]:
+        """Every model that is trained; while a choice is open, also those that it may drop."""
+        return tuple(model for model in self.all_models if not model.dropped)
+
+    @property
+    def candidates(self) -> tuple[ModelPlan, ...]:
+        """Those to be trained before it is known which of them go on to teach; none once that is known."""
+        return tuple(self.choice.candidates.values()) if self.choice and self.choice.chosen is None else ()
+
+    @property
+    def targets(self) -> tuple[TargetsPlan, ...]:
+        """Every table of soft targets, once."""
+        return tuple({targets.folder: targets for each in self.distillations for targets in each.targets}.values())
+
+    @property
+    def distillations(self) -> tuple[Distillation, ...]:
+        """What all students learn from teachers."""
+        return tuple(model.distillation for model in self.all_models if model.distillation)
+
+    @property
+    def augmented(self) -> tuple[TaskData, ...]:
+        """Every augmented split that a model is trained on, once."""
+        names = dict.fromkeys(name for model in self.all_models for name in model.augmented)
+        return tuple(self.loaded[name].splits["augmented"] for name in names)
+
+    @property
+    def external(self) -> tuple[TeacherPlan, ...]:
+        """The teachers that are not trained here."""
+        return tuple(teacher for each in self.distillations for teacher in each.teachers if not teacher.models)
+
+
+class Wanted(NamedTuple):
+    """A model that is to be there, and what it is called among those of all runs."""
+
+    plan: Plan
+    model: ModelPlan
+    title: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """The plans of all runs of a recipe (seeds, variants); they share what has the same fingerprint."""
+
+    recipe: Recipe
+    cells: tuple[tuple[Cell, Plan], ...]  # the recipe as it is, with its first seed, comes first
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the recipe as it is."""
+        return self.cells[0][1]
+
+    @property
+    def wanted(self) -> tuple[Wanted, ...]:
+        """Every model of every run, in the order of training; one that several runs have is called the same in all."""
+        titles = self.titles()
+        return tuple(Wanted(plan, model, titles[model.folder]) for _, plan in self.cells for model in plan.models)
+
+    @property
+    def models(self) -> tuple[Wanted, ...]:
+        """Every model, once: runs may have the same, and so may one run."""
+        return once_each(self.wanted)
+
+    @property
+    def external(self) -> tuple[tuple[Plan, TeacherPlan], ...]:
+        """The teachers that are not trained here, once each."""
+        pairs = {each.verdict.folder: (plan, each) for _, plan in self.cells for each in plan.external}
+        return tuple(pairs.values())
+
+    def titles(self) -> dict[Path, str]:
+        """Call a model that all runs have by its name, and any other after the first run that has it."""
+        homes: dict[Path, dict[str, str]] = {}
+        for cell, plan in self.cells:
+            for model in plan.all_models:
+                homes.setdefault(model.folder, {})[cell.name] = model.name
+        titles = {}
+        for folder, names in homes.items():
+            first, name = next(iter(names.items()))
+            titles[folder] = name if len(names) == len(self.cells) else f"{first}/{name}"
+        return titles
+
+
+def once_each(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
+    """Return models without those that are there already."""
+    firsts: dict[Path, Wanted] = {}
+    for each in wanted:
+        firsts.setdefault(each.model.folder, each)
+    return tuple(firsts.values())
+
+
+# What a model reads ---------------------------------------------------------------------------------------------------
+
+
+def cache_folder(recipe: Recipe) -> Path:
+    """Return where data and tokens are kept between runs."""
+    return recipe.output.path / "cache"
+
+
+def max_length(recipe: Recipe, settings: Settings, task: str) -> int:
+    """Return how many tokens of a task's rows a model reads."""
+    return recipe.tasks[task].max_length or settings.encoder.max_length
+
+
+def dev_sets(loaded: Mapping[str, LoadedTask], head: str) -> list[TaskData]:
+    """Return the dev sets that a task's head answers, diagnostic ones included."""
+    tasks = [task for task in loaded.values() if task.task.head == head]
+    return [data for task in tasks for split, data in task.splits.items() if split.startswith("dev")]
+
+
+def parts_of(
+    tasks: tuple[Task, ...],
+    loaded: Mapping[str, LoadedTask],
+    settings: Settings,
+    unlabelled: Mapping[str, float],
+    augmented: Collection[str] = (),
+) -> list[Part]:
+    """Count the rows, or queries, a model is trained on: labelled ones first, then those that teachers label."""
+    parts = []
+    for split in ("train", "unlabelled"):
+        for number, task in enumerate(tasks):
+            share = unlabelled.get(task.name, 0.0) if split == "unlabelled" else 0.0
+            if split == "train" or share:
+                orders = 2 if settings.training.both_orders and task.symmetric else 1
+                name = "augmented" if split == "train" and task.name in augmented else split
+                parts.append(Part(number, units_in(loaded[task.name].splits[name]) * orders, share))
+    return parts
+
+
+def epoch_of(parts: list[Part], training: Training) -> int:
+    """Return how many steps an epoch of these units takes."""
+    return int(shares(parts, training.batch, training.batches, training.sampling).draws.sum()) // training.batch

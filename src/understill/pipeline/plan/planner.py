@@ -1,4 +1,4 @@
-"""The planner: what a recipe comes to on this machine, checked before any training."""
+"""The planner: from a recipe to a plan for each of its runs, checked before any training."""
 
 from __future__ import annotations
 
@@ -8,43 +8,41 @@ from contextlib import contextmanager
 
 from understill.errors import Collector, UserError, nearest
 from understill.events import Watch, silent
-from understill.pipeline.plan.model_plans import Inputs
-from understill.pipeline.plan.parts import ModelPlan
+from understill.pipeline.plan.parts import ModelPlan, Plan, Study, Wanted, once_each
+from understill.pipeline.plan.recipe_inputs import Inputs, Once, locate_all, read_inputs, warn_of_rates
 from understill.pipeline.plan.student_plans import plan_students
-from understill.pipeline.plan.survey import Once, locate_all, read_inputs, warn_of_rates
 from understill.pipeline.plan.teacher_plans import plan_teachers
-from understill.pipeline.plan.whole import Plan, Study, Wanted, once_each
-from understill.pipeline.reading import writable
-from understill.pipeline.verdicts import refuse_silence
+from understill.pipeline.recipe_data import writable
+from understill.pipeline.teacher_selection import refuse_no_answers
 from understill.recipe import Recipe
 from understill.train.device import check_trackers
 
 
 def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
-    """Say what is to be done for a recipe as it is."""
+    """Return the plan of a recipe as it is."""
     return make_study(recipe, watch).plan
 
 
 def make_study(recipe: Recipe, watch: Watch = silent) -> Study:
-    """Check what is quickly checked, in all runs and at once, then read all data, and say what is to be done."""
-    found, once, cells = Collector(), Once(), recipe.cells
-    with found:
+    """Check what is quickly checked, in all runs and at once, then read all data and plan every run."""
+    problems, once, cells = Collector(), Once(), recipe.cells
+    with problems:
         writable(recipe.output.path)
-    with found:
+    with problems:
         check_trackers(recipe.output.trackers)
-    located = [locate_all(cell.recipe, once, found) for cell in cells]
-    found.raise_if_any()
+    located = [locate_all(cell.recipe, once, problems) for cell in cells]
+    problems.raise_if_any()
     warn_of_rates([cell.recipe for cell in cells])
     inputs = [read_inputs(each, once, watch) for each in located]
     plans: list[Plan] = []
     for cell, each in zip(cells, inputs, strict=True):
-        with found, _naming(cell.variant if plans else ""):
+        with problems, _naming(cell.variant if plans else ""):
             plan = plan_run(each)
-            refuse_silence(plan)
+            refuse_no_answers(plan)
             plans.append(plan)
         if not plans:
             break  # what is wrong with the recipe as it is would be found in every other run
-    found.raise_if_any()
+    problems.raise_if_any()
     return Study(recipe, tuple(zip(cells, plans, strict=True)))
 
 
@@ -59,7 +57,7 @@ def plan_run(inputs: Inputs) -> Plan:
 
 @contextmanager
 def _naming(variant: str) -> Iterator[None]:
-    """Say which variant it is that cannot be done."""
+    """Name the variant in errors about it."""
     try:
         yield
     except UserError as error:

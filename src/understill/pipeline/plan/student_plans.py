@@ -8,11 +8,11 @@ from typing import Any
 from understill.artifact import Artifact
 from understill.errors import UserError
 from understill.losses.mixing import columns_for, terms_of
-from understill.pipeline.plan.model_plans import Inputs, finetuned, plan_model, start_of
-from understill.pipeline.plan.parts import Distillation, ModelPlan, Role, TargetsPlan
-from understill.pipeline.plan.sizes import epoch_of, parts_of
+from understill.pipeline.hyperparameters import steps_for
+from understill.pipeline.plan.model_plans import finetuned, plan_model, start_of
+from understill.pipeline.plan.parts import Distillation, ModelPlan, Role, TargetsPlan, epoch_of, parts_of
+from understill.pipeline.plan.recipe_inputs import Inputs
 from understill.pipeline.plan.teacher_plans import LABEL_VERSION, TeacherPlans
-from understill.pipeline.rule import steps_for
 from understill.recipe.schema import Settings
 from understill.recipe.section import Every
 from understill.train.loop import total_steps
@@ -50,10 +50,7 @@ def _student(inputs: Inputs, teachers: TeacherPlans, suffix: str, keys: Sequence
         unlabelled = distillation.unlabelled if distillation else {}
         level = _as_many_steps(inputs, settings, keys, unlabelled, augmented, alike)
         # Layers cut out of a teacher have learnt from it: the baseline takes those the teacher itself began with.
-        own = start
-        while own.model:
-            own = own.model.start
-        baseline = plan_model(inputs, f"baseline{suffix}", "baseline", keys, level, own, seed, augmented=alike)
+        baseline = plan_model(inputs, f"baseline{suffix}", "baseline", keys, level, start.root, seed, augmented=alike)
         yield baseline
         if tuned:
             yield from (finetuned(inputs, baseline, key, tuned, "finetuned baseline") for key in keys)
@@ -71,7 +68,7 @@ def _student(inputs: Inputs, teachers: TeacherPlans, suffix: str, keys: Sequence
 def _distillation(
     inputs: Inputs, teachers: TeacherPlans, keys: Sequence[str], augmented: Collection[str]
 ) -> Distillation | None:
-    """Say what a student of these tasks learns from teachers; None where no task has one."""
+    """Plan what a student of these tasks learns from teachers; None where no task has one."""
     if not any(teachers.of[key] for key in keys):
         return None
     recipe, wanted = inputs.recipe, inputs.recipe.student.unlabelled
@@ -89,7 +86,7 @@ def _distillation(
         rule = rule.model_copy(update={"best": None})
     by = rule.best.by if rule.best else ()
     judged = tuple(teacher for key in by for teacher in teachers.of[key])
-    return Distillation(recipe.student.distil, rule, targets, unlabelled, judged, teachers.choice)
+    return Distillation(recipe.student.distil, rule, targets, unlabelled, judged)
 
 
 def _targets(inputs: Inputs, teachers: TeacherPlans, key: str, split: str) -> TargetsPlan:
@@ -106,7 +103,7 @@ def _targets(inputs: Inputs, teachers: TeacherPlans, key: str, split: str) -> Ta
         **({"columns": columns} if len(columns) > 1 else {}),
         **({"choice": teachers.choice.artifact.fingerprint} if teachers.choice else {}),
     }
-    return TargetsPlan(key, split, mine, columns, Artifact("targets", f"{key}-{split}", facts, inputs.artifacts))
+    return TargetsPlan(Artifact("targets", f"{key}-{split}", facts, inputs.artifacts), key, split, mine, columns)
 
 
 def _as_many_steps(

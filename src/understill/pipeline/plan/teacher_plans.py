@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from understill.artifact import Artifact
-from understill.disk import fingerprint
+from understill.atomic import fingerprint
 from understill.errors import UserError
-from understill.pipeline.plan.model_plans import Inputs, finetuned, plan_model, start_of
-from understill.pipeline.plan.parts import ChoicePlan, Fold, ModelPlan, Start, TeacherPlan
-from understill.pipeline.plan.sizes import dev_sets
+from understill.pipeline.plan.model_plans import finetuned, plan_model, start_of
+from understill.pipeline.plan.parts import ChoicePlan, Fold, ModelPlan, Start, TeacherPlan, dev_sets
+from understill.pipeline.plan.recipe_inputs import Inputs
 from understill.recipe import Recipe
-from understill.recipe.schema import Settings, TeacherSpec, TrainedSpec
+from understill.recipe.schema import Best, Settings, TeacherSpec, TrainedSpec
 from understill.targets.ensemble import shares, weights_of
 
-#: Goes up whenever teachers would be judged or heard in another way.
+#: Goes up whenever teachers would be judged or asked in another way.
 LABEL_VERSION = 2
 #: Goes up whenever others would be chosen among the same candidates.
 CHOICE_VERSION = 1
@@ -49,7 +49,7 @@ def plan_teachers(inputs: Inputs) -> TeacherPlans:
     of: dict[str, list[TeacherPlan]] = {name: [] for name in inputs.own}
     models = [model for mine in trained.values() for model in mine]
     for candidate in candidates:
-        for teacher in _lessons_of(inputs, candidate, choice):
+        for teacher in _task_teachers(inputs, candidate, choice):
             of[teacher.task].append(teacher)
             models += teacher.models if candidate.spec.finetuned else ()
     _check_rule(recipe, of)
@@ -102,7 +102,7 @@ def _folds(
         yield plan_model(inputs, f"{name}-fold{number + 1}", "teacher", keys, settings, start, seed, fold=fold)
 
 
-def _lessons_of(inputs: Inputs, candidate: UntunedTeacher, choice: ChoicePlan | None) -> Iterator[TeacherPlan]:
+def _task_teachers(inputs: Inputs, candidate: UntunedTeacher, choice: ChoicePlan | None) -> Iterator[TeacherPlan]:
     """Yield a teacher for each task that it teaches, fine-tuned on it where its recipe says so."""
     spec = candidate.spec
     for group, models in candidate.models.items():
@@ -115,19 +115,19 @@ def _lessons_of(inputs: Inputs, candidate: UntunedTeacher, choice: ChoicePlan | 
                 mine = tuple(finetuned(inputs, model, key, settings, "teacher", choice) for model in models)
             prints = [each.fingerprint for each in mine]
             trained = prints[0] if len(mine) == 1 else fingerprint(prints)
-            digest = trained if mine else inputs.outside[str(spec.name)]
+            digest = trained if mine else inputs.external[str(spec.name)]
             yield TeacherPlan(candidate.name, key, spec, digest, mine, _verdict(inputs, key, digest), choice)
 
 
 def _verdict(inputs: Inputs, key: str, digest: str) -> Artifact:
-    """Say what decides how a teacher does on dev."""
+    """Return the artifact of a teacher's dev scores, by all that decides them."""
     loaded = inputs.loaded
     facts = {
         "stage": "examine",
         "version": LABEL_VERSION,
         "teacher": digest,
         "task": loaded[key].task.to_dict(),
-        "dev": {f"{task.task.name}/{split}": task.splits[split].fingerprint for task, split in dev_sets(loaded, key)},
+        "dev": {data.place: data.fingerprint for data in dev_sets(loaded, key)},
         "train": loaded[key].splits["train"].fingerprint,
     }
     return Artifact("verdict", key, facts, inputs.artifacts)
@@ -148,12 +148,11 @@ def _plan_choice(inputs: Inputs, candidates: Sequence[UntunedTeacher]) -> Choice
         if not candidate.spec.finetuned:
             what = f"teacher {candidate.name} is not fine-tuned as the others are"
             raise UserError(f"targets.best.by: {what} → give all teachers finetune, or leave best.by out")
-    _check_count(recipe, candidates)
+    models = {each.name: next(iter(each.models.values()))[0] for each in candidates}
+    _check_best(rule, {name: [task.name for task in model.tasks] for name, model in models.items()}, "learn")
     if isinstance(recipe.targets.weights, dict):
         weights_of({each.name: str(each.spec.name) for each in candidates}, recipe.targets.weights)
-    models = {each.name: next(iter(each.models.values()))[0] for each in candidates}
     for name, model in models.items():
-        _check_by(recipe, name, [task.name for task in model.tasks], "learn")
         twin = next(other for other in models if models[other].folder == model.folder)
         if twin != name:
             what = f"teachers {twin} and {name} differ only in their fine-tuning, which comes after the choice"
@@ -177,24 +176,16 @@ def _check_rule(recipe: Recipe, of: Mapping[str, Sequence[TeacherPlan]]) -> None
             shares(list(names), weights_of(names, rule.weights), [None] * len(names))
     if rule.best and not chosen_early(recipe):
         teaches: dict[str, list[str]] = {}
-        for task, teachers in of.items():
-            for teacher in teachers:
-                teaches.setdefault(teacher.name, []).append(task)
-        _check_count(recipe, teaches)
-        for name in sorted(teaches):
-            _check_by(recipe, name, teaches[name], "teach")
+        for teacher in sorted((each for teachers in of.values() for each in teachers), key=lambda each: each.name):
+            teaches.setdefault(teacher.name, []).append(teacher.task)
+        _check_best(rule.best, teaches, "teach")
 
 
-def _check_count(recipe: Recipe, every: Collection[Any]) -> None:
-    rule = recipe.targets.best
-    if rule and rule.count > len(every):
-        what = f"{rule.count} is more than there are teachers"
-        raise UserError(f"targets.best.count: {what} → at most {len(every)}")
-
-
-def _check_by(recipe: Recipe, name: str, tasks: Collection[str], verb: str) -> None:
-    """Refuse a choice by tasks that a teacher has no score on."""
-    for task in recipe.targets.best.by if recipe.targets.best else ():
-        if task not in tasks:
+def _check_best(rule: Best, tasks: Mapping[str, Collection[str]], verb: str) -> None:
+    """Refuse a choice of more teachers than there are, or by tasks that a teacher has no score on."""
+    if rule.count > len(tasks):
+        raise UserError(f"targets.best.count: {rule.count} is more than there are teachers → at most {len(tasks)}")
+    for name, own in tasks.items():
+        for task in (task for task in rule.by if task not in own):
             fix = f"name tasks that all teachers {verb}"
             raise UserError(f"targets.best.by: teacher {name} does not {verb} {task} → {fix}")

@@ -1,12 +1,19 @@
 """The schema: the parts a recipe is made of, each with its defaults and what may stand there."""
 
-from understill.recipe.schema.annealing import Anneal
-from understill.recipe.schema.distil import Best, Distil, TargetsSpec, TaskDistil
-from understill.recipe.schema.layers import Partial, Settings, SomeSection, over
-from understill.recipe.schema.network import EncoderSpec, HeadSpec, HeadsSpec, SanSpec, WordsSpec
+from understill.recipe.schema.datasets import DataSpec, DemoData, HubSpec, TaskSpec
+from understill.recipe.schema.distil import Anneal, Best, Distil, TargetsSpec, TaskDistil
+from understill.recipe.schema.network import (
+    EncoderSpec,
+    HeadSpec,
+    HeadsSpec,
+    Partial,
+    SanSpec,
+    Settings,
+    WordsSpec,
+    over,
+)
 from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment
 from understill.recipe.schema.teachers import CheckpointSpec, PredictionsSpec, TeacherSpec, TrainedSpec
-from understill.recipe.schema.texts import DataSpec, DemoData, HubSpec, TaskSpec
 from understill.recipe.schema.training import Evaluation, Machine, Output, Sampling, Training
 
 __all__ = [
@@ -29,7 +36,6 @@ __all__ = [
     "Sampling",
     "SanSpec",
     "Settings",
-    "SomeSection",
     "StudentSpec",
     "TargetsSpec",
     "TaskAugment",

@@ -1,17 +1,75 @@
-"""The distillation: how teachers are joined, and how a student listens to them."""
+"""Distillation: the losses and weights of a student, teacher annealing, and how teachers are combined."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from understill.errors import nearest
-from understill.plugins import LOSSES
-from understill.recipe.mistakes import shown
-from understill.recipe.schema.annealing import Anneal
-from understill.recipe.section import Names, Positive, Section, Weight, faulty, one_of
+from understill.plugins import ANNEALING, LOSSES
+from understill.recipe.section import (
+    Count,
+    Fault,
+    Names,
+    Positive,
+    Section,
+    Share,
+    Weight,
+    faulty,
+    none_for,
+    one_of,
+    shown,
+)
+
+# Annealing ------------------------------------------------------------------------------------------------------------
+
+
+@ANNEALING.own("linear")
+def linear(progress: Any) -> Any:
+    """Go evenly."""
+    return progress
+
+
+@ANNEALING.own("cosine")
+def cosine(progress: Any) -> Any:
+    """Begin and end slowly."""
+    angle = progress * math.pi
+    return (1 - (math.cos(angle) if isinstance(angle, float | int) else angle.cos())) / 2
+
+
+@ANNEALING.own("quadratic")
+def quadratic(progress: Any) -> Any:
+    """Begin slowly."""
+    return progress**2
+
+
+class Anneal(Section):
+    """Teacher annealing: λ, the weight of the gold label, over the run; the teacher has 1 − λ."""
+
+    start: Share = 0.0
+    end: Share = 1.0
+    shape: Annotated[str, BeforeValidator(lambda value: one_of(value, ANNEALING))] = "linear"
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take `linear` or another shape, or one λ for the whole run."""
+        if isinstance(value, str):
+            return {"shape": value}
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return {"start": value, "end": value}
+        if not isinstance(value, dict):
+            raise ValueError(f"{shown(value)} is not allowed → write linear, one λ such as 0.5, or none")
+        return value
+
+    def at(self, progress: float) -> float:
+        """Return λ after this share of the run."""
+        return self.start + (self.end - self.start) * float(ANNEALING[self.shape](progress))
+
+
+# Losses ---------------------------------------------------------------------------------------------------------------
 
 #: What every kind of task has a term for.
 SOFT = ("cross_entropy", "logits")
@@ -57,37 +115,28 @@ class Distil(Section):
     temperature: Positive = 1.0
     hard: Weight = 1.0
     soft: Weight = 1.0
-    anneal: Anneal | None = Anneal()  # teacher annealing needs no weights to be found
+    anneal: Annotated[Anneal | None, none_for("none")] = Anneal()  # teacher annealing needs no weights to be found
     more: More = Field(default_factory=dict)  # losses added to the soft part, each with its weight
     tasks: dict[str, TaskDistil] = Field(default_factory=dict)
 
     @classmethod
     def short(cls, value: Any) -> Any:
-        """Take weights for what they are: whoever gives them does not want them multiplied by λ unasked."""
+        """Turn annealing off where weights are given without it: they are not to be multiplied by λ unasked."""
         weighed = isinstance(value, dict) and "anneal" not in value and ("hard" in value or "soft" in value)
         return {**value, "anneal": None} if weighed else value
 
-    @field_validator("anneal", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:
-        return None if value == "none" else value
-
-    @model_validator(mode="after")
-    def _whole(self) -> Distil:
-        faults = []
+    def faults(self) -> Iterator[Fault]:
+        """Yield weights with which nothing is learnt."""
         for place, mine in (("", self), *((f"tasks.{name}.", self.of(name)) for name in self.tasks)):
             ends = [(1.0, 1.0)]
             if mine.anneal is not None:
                 ends = [(mix, 1 - mix) for mix in (mine.anneal.start, mine.anneal.end)]
             if not mine.hard and not mine.soft:
-                faults.append((f"{place}soft", "both weights are 0, so nothing is learnt → give hard or soft a weight"))
+                yield f"{place}soft", "both weights are 0, so nothing is learnt → give hard or soft a weight"
             elif any(not mine.hard * hard and not mine.soft * soft for hard, soft in ends):
                 what = "with these weights nothing is learnt at one end of the run"
                 steady = "anneal: 0.5" if place else "anneal: none"
-                faults.append((f"{place}soft", f"{what} → give hard or soft a weight there, or write {steady}"))
-        if faults:
-            raise faulty(*faults)
-        return self
+                yield f"{place}soft", f"{what} → give hard or soft a weight there, or write {steady}"
 
     def of(self, task: str) -> Distil:
         """Return the settings of one task."""
@@ -99,7 +148,7 @@ class Distil(Section):
 class Best(Section):
     """Only the best teachers take part."""
 
-    count: Annotated[int, Field(ge=1)]
+    count: Count
     by: Names = ()  # the tasks whose dev scores count; all that a teacher answers, where none is named
 
 

@@ -1,17 +1,26 @@
-"""The network: encoders, networks over words, and heads."""
+"""Models: encoders, networks over words, heads, and what a teacher or the student is trained with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    FieldSerializationInfo,
+    PlainSerializer,
+    field_serializer,
+    field_validator,
+)
 
 from understill.errors import UserError, listed
 from understill.plugins import NETWORKS
-from understill.recipe.mistakes import shown
-from understill.recipe.section import Fraction, Positive, Section, faulty
+from understill.recipe.schema.training import Training
+from understill.recipe.section import Count, Fault, Fraction, Positive, Section, Text, none_for, shown
 from understill.tasks import Task
+
+SomeSection = TypeVar("SomeSection", bound=Section)
 
 
 def _as_options(value: Any) -> Any:
@@ -30,31 +39,26 @@ Options = Annotated[tuple[tuple[str, Any], ...], BeforeValidator(_as_options), P
 class WordsSpec(Section):
     """The networks over words, `bilstm`, `static` and plug-ins: their sizes, words and the vectors of these."""
 
-    hidden: Annotated[int, Field(ge=1)] = 150  # of each direction of the BiLSTM, and what plug-ins make of it
-    dense: Annotated[int, Field(ge=1)] = 200  # of the ReLU layer in each task's head
-    size: Annotated[int, Field(ge=1)] | None = None  # of a word's vector; that of the file, or 300
-    vectors: Annotated[str, Field(min_length=1)] | None = None  # a file or a package; random where there is none
+    hidden: Count = 150  # of each direction of the BiLSTM, and what plug-ins make of it
+    dense: Count = 200  # of the ReLU layer in each task's head
+    size: Count | None = None  # of a word's vector; that of the file, or 300
+    vectors: Annotated[Text | None, none_for("none")] = None  # a file or a package; random where there is none
     channels: Literal["trainable", "static", "both"] = "trainable"
-    vocabulary: Annotated[int, Field(ge=1)] = 50_000  # the most frequent words of the training text are kept
-    tokenizer: Annotated[str, Field(min_length=1)] = "words"  # or an encoder, whose pieces of words are taken
+    vocabulary: Count = 50_000  # the most frequent words of the training text are kept
+    tokenizer: Text = "words"  # or an encoder, whose pieces of words are taken
     options: Options = ()  # settings that a plug-in's network has besides
 
-    @field_validator("vectors", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:
-        return None if value == "none" else value
+    def path_keys(self) -> tuple[str, ...]:
+        """Return the keys whose values are paths."""
+        return ("vectors",) if self.tokenizer == "words" else ("vectors", "tokenizer")
 
-    @model_validator(mode="after")
-    def _whole(self) -> WordsSpec:
-        faults = []
+    def faults(self) -> Iterator[Fault]:
+        """Yield vectors that cannot be used."""
         if self.vectors is None and self.channels != "trainable":
             fix = "name vectors, or write channels: trainable"
-            faults.append(("channels", f"random vectors that are not trained say little → {fix}"))
+            yield "channels", f"random vectors that are not trained say little → {fix}"
         if self.vectors is not None and self.tokenizer != "words":
-            faults.append(("tokenizer", "files have vectors of whole words → leave vectors out, or the tokenizer"))
-        if faults:
-            raise faulty(*faults)
-        return self
+            yield "tokenizer", "files have vectors of whole words → leave vectors out, or the tokenizer"
 
 
 class EncoderSpec(Section):
@@ -64,7 +68,7 @@ class EncoderSpec(Section):
     pooling: Literal["auto", "default", "mean", "normalised"] = "auto"  # auto: as its files say
     max_length: Annotated[int, Field(ge=8)] = 128
     dropout: Fraction | None = None  # inside the encoder; its own setting when not given
-    layers: Annotated[int, Field(ge=1)] | None = None  # keep only so many of its layers
+    layers: Count | None = None  # keep only so many of its layers
     pick: Literal["first", "spaced"] = "spaced"  # which ones: from the bottom, or evenly spaced with both ends
     words: WordsSpec = WordsSpec()  # of the networks over words
 
@@ -80,22 +84,12 @@ class EncoderSpec(Section):
         """Whether it is a network over words, which begins at random."""
         return self.name in NETWORKS
 
-    def located(self, move: Callable[[str], str]) -> EncoderSpec:
-        """Return it with its paths as another folder sees them."""
-        changes: dict[str, Any] = {}
-        if "name" in self.model_fields_set and not self.own:
-            changes["name"] = move(self.name)
-        words: dict[str, Any] = {}
-        if self.words.vectors is not None:
-            words["vectors"] = move(self.words.vectors)
-        if self.words.tokenizer != "words":
-            words["tokenizer"] = move(self.words.tokenizer)
-        if words:
-            changes["words"] = self.words.model_copy(update=words)
-        return self.model_copy(update=changes) if changes else self
+    def path_keys(self) -> tuple[str, ...]:
+        """Return the keys whose values are paths."""
+        return () if self.own else ("name",)
 
-    def idle(self, name: str) -> Iterator[tuple[str, str]]:
-        """Yield what is set here and would do nothing in an encoder of this name."""
+    def idle(self, name: str) -> Iterator[Fault]:
+        """Yield what is set here and has no effect in an encoder of this name."""
         if name not in NETWORKS:
             if self.words != WordsSpec():
                 yield "words", f"{name} has words of its own → leave it out, or name {listed(list(NETWORKS))}"
@@ -108,7 +102,7 @@ class EncoderSpec(Section):
 class SanSpec(Section):
     """The stochastic answer network."""
 
-    steps: Annotated[int, Field(ge=1)] = 5  # looks at the first text
+    steps: Count = 5  # looks at the first text
     step_dropout: Fraction = 0.1  # of whole answers, while training
     authors_order: bool = False  # answer from the state before its update, as the released code does
 
@@ -130,12 +124,10 @@ class HeadsSpec(Section):
     san: SanSpec = SanSpec()
     tasks: dict[str, HeadSpec] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _one_way(self) -> HeadsSpec:
-        kinds = {self.pairs, *(own.kind for own in self.tasks.values())}
-        if {"san", "siamese"} <= kinds:
-            raise faulty(("pairs", "no model has both san and siamese heads → write one of them"))
-        return self
+    def faults(self) -> Iterator[Fault]:
+        """Yield heads that exclude each other."""
+        if {"san", "siamese"} <= {self.pairs, *(own.kind for own in self.tasks.values())}:
+            yield "pairs", "no model has both san and siamese heads → write one of them"
 
     def siamese(self, task: Task) -> bool:
         """Tell whether a task's head compares two texts that are read apart."""
@@ -158,3 +150,40 @@ class HeadsSpec(Section):
         """Return the dropout in front of a task's head."""
         own = self.tasks.get(task)
         return self.dropout if own is None or own.dropout is None else own.dropout
+
+
+class Partial(Section):
+    """A part of the recipe whose sections hold only what differs from the top of the recipe."""
+
+    encoder: EncoderSpec | None = None
+    heads: HeadsSpec | None = None
+    training: Training | None = None
+    finetune: Training | None = None  # afterwards, on each task alone: what differs from the training before
+
+    @field_validator("finetune", mode="before")
+    @classmethod
+    def _finetune(cls, value: Any) -> Any:
+        return {} if value is True else None if value is False else value
+
+    @field_serializer("encoder", "heads", "training", "finetune")
+    def _given(self, value: Section | None, info: FieldSerializationInfo) -> Any:
+        # Were defaults written out, a copy would no longer follow the top of the recipe.
+        return None if value is None else value.model_dump(mode=info.mode, exclude_unset=True)
+
+
+class Settings(Section):
+    """The encoder, heads and hyperparameters of one model."""
+
+    encoder: EncoderSpec
+    heads: HeadsSpec
+    training: Training
+
+
+def over(base: SomeSection, given: SomeSection | None) -> SomeSection:
+    """Return a section overridden by the values that another was given."""
+    if given is None:
+        return base
+    changes = {key: getattr(given, key) for key in given.model_fields_set}
+    if "epochs" in changes and "steps" not in changes:
+        changes["steps"] = None  # which would override the epochs that are asked for
+    return base.model_copy(update=changes)

@@ -1,21 +1,21 @@
-"""The student: what it learns from, besides the rows as they are."""
+"""The student: its distillation, unlabelled rows and augmentation."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from understill.recipe.mistakes import shown
 from understill.recipe.schema.distil import Distil
-from understill.recipe.schema.layers import Partial
-from understill.recipe.section import Names, Section, Seed, Share, faulty
+from understill.recipe.schema.network import Partial
+from understill.recipe.section import Count, Fault, Names, Section, Seed, Share, none_for, shown
 
 
 class TaskAugment(Section):
     """What one task's augmentation does differently."""
 
-    times: Annotated[int, Field(ge=1)] | None = None
+    times: Count | None = None
 
 
 class AugmentSpec(Section):
@@ -24,7 +24,7 @@ class AugmentSpec(Section):
     mask: Share = 0.1  # of words
     pos: Share = 0.1  # of words; never a masked one
     ngram: Share = 0.25  # of texts: only one n-gram is kept
-    times: Annotated[int, Field(ge=1)] = 20  # for each row; what comes out twice is dropped
+    times: Count = 20  # for each row; what comes out twice is dropped
     tagger: str = "auto"  # spacy, textblob, that of a plug-in, or none
     seed: Seed | Literal["student"] = 0  # of its own: one set serves all seeds of the student
     baseline: bool = False  # the baseline is trained on it too
@@ -37,14 +37,13 @@ class AugmentSpec(Section):
             raise ValueError(f"{shown(value)} is not allowed → write true, or what differs: {{times: 10}}")
         return {} if value is True else value
 
-    @model_validator(mode="after")
-    def _whole(self) -> AugmentSpec:
+    def faults(self) -> Iterator[Fault]:
+        """Yield shares with which nothing can be made."""
         if self.mask + self.pos > 1:
             what = f"{self.mask:g} of the words are masked, so no {self.pos:g} are left to be swapped"
-            raise faulty(("pos", f"{what} → at most {1 - self.mask:g}"))
+            yield "pos", f"{what} → at most {1 - self.mask:g}"
         if not (self.mask or self.swaps or self.ngram):
-            raise faulty(("", "nothing is changed about any row → give mask, pos or ngram a share, or leave it out"))
-        return self
+            yield "", "nothing is changed about any row → give mask, pos or ngram a share, or leave it out"
 
     @property
     def swaps(self) -> bool:
@@ -64,13 +63,8 @@ class StudentSpec(Partial):
     models: Literal["together", "each"] | None = None
     distil: Distil = Distil()
     unlabelled: Share | None = None  # of each task's rows in a batch; half, where a task names unlabelled files
-    augment: AugmentSpec | None = None  # it is trained on rows made of the training rows too
+    augment: Annotated[AugmentSpec | None, none_for(False)] = None  # further rows made of the training rows
     baseline: bool = True  # the same student without teachers is trained too
-
-    @field_validator("augment", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:
-        return None if value is False else value
 
     @field_validator("unlabelled")
     @classmethod

@@ -1,9 +1,9 @@
-"""The teachers: a section for each type, told apart by `type`, or by the key that only this type has."""
+"""Teachers: a section for each type, which is named by `type` or given by a key that only this type has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -16,12 +16,10 @@ from pydantic import (
 
 from understill.errors import UserError, nearest
 from understill.plugins import TEACHERS
-from understill.recipe.mistakes import shown
-from understill.recipe.schema.layers import Partial
-from understill.recipe.section import Names, Section, Seed, faulty
+from understill.recipe.schema.network import Partial
+from understill.recipe.section import Fault, Names, Section, Seed, as_text, faulty, shown
 from understill.recipe.sweep import several_seeds
 
-Move = Callable[[str], str]
 AnySection = type[Section]  # since a teacher has a key of this name
 
 
@@ -34,7 +32,6 @@ class TeacherSpec(Section):
 
     trained: ClassVar[bool] = False  # whether the run trains it
     sparse: ClassVar[bool] = False  # whether it may say nothing of rows, all of them included
-    paths: ClassVar[tuple[str, ...]] = ()  # the keys that hold paths
 
     @classmethod
     def members(cls) -> tuple[AnySection, ...]:
@@ -60,19 +57,19 @@ class TeacherSpec(Section):
 
     @model_serializer(mode="wrap")
     def _plain(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What comes with understill is told by its keys, and so a copy can be changed into another type by these.
+        # A built-in type is recognised by its keys, so that a copy can be changed into another type by these.
         plain: dict[str, Any] = write(self)
         return {key: value for key, value in plain.items() if key != "type" or self.type not in BUILT_IN}
 
     @property
     def finetuned(self) -> bool:
-        """Whether it is trained further on each task that it teaches."""
-        return False
+        """Whether it is fine-tuned further on each task that it teaches, as trained teachers may be."""
+        return getattr(self, "finetune", None) is not None
 
     @property
     def folded(self) -> bool:
-        """Whether it is several models, of which each has left out some of the rows."""
-        return False
+        """Whether it is cross-fitted: several models, each trained without some of the rows."""
+        return getattr(self, "folds", None) is not None
 
     def teaches_task(self, name: str) -> bool:
         """Tell whether it teaches a task."""
@@ -82,10 +79,6 @@ class TeacherSpec(Section):
         """Yield every task that it names, with the key where it does."""
         yield from ((f"tasks.{at}", name) for at, name in enumerate(self.tasks))
 
-    def located(self, move: Move) -> Self:
-        """Return it with its paths as another folder sees them."""
-        return self.model_copy(update={key: _moved(getattr(self, key), move) for key in self.paths})
-
     def options(self) -> dict[str, Any]:
         """Return its own settings, without what every teacher has."""
         return self.model_dump(mode="json", exclude={"type", "name", "tasks"})
@@ -93,12 +86,6 @@ class TeacherSpec(Section):
     def describe(self) -> str:
         """Say what it is."""
         return f"of type {self.type}"
-
-
-def _moved(value: Any, move: Move) -> Any:
-    if isinstance(value, str):
-        return move(value)
-    return tuple(map(move, value)) if isinstance(value, tuple) else value
 
 
 def _registered(name: Any) -> AnySection:
@@ -114,7 +101,7 @@ def _registered(name: Any) -> AnySection:
     except UserError as error:
         raise faulty(("type", str(error))) from error
     if not (isinstance(spec, type) and issubclass(spec, TeacherSpec)):
-        raise faulty(("type", f'the teacher "{name}" has no Spec that is a TeacherSpec → mend the plug-in'))
+        raise faulty(("type", f'the teacher "{name}" has no Spec that is a TeacherSpec → correct the plug-in'))
     return spec
 
 
@@ -175,27 +162,13 @@ class TrainedSpec(Partial, _BuiltIn):
     def _several(cls, value: Any) -> Any:
         return value if value == "student" else several_seeds(value)
 
-    @model_validator(mode="after")
-    def _whole(self) -> TrainedSpec:
-        faults = []
+    def faults(self) -> Iterator[Fault]:
+        """Yield what a teacher cannot be trained for."""
         if self.finetune is not None and self.models == "each":
-            faults.append(("finetune", "a model of one task has been trained on it alone → write tasks: together"))
+            yield "finetune", "a model of one task has been trained on it alone → write tasks: together"
         for at, name in enumerate(self.teaches or ()):
             if self.tasks and name not in self.tasks:
-                faults.append((f"teaches.{at}", f'it does not learn "{name}" itself → name one of its tasks'))
-        if faults:
-            raise faulty(*faults)
-        return self
-
-    @property
-    def finetuned(self) -> bool:
-        """Whether it is trained further on each task that it teaches."""
-        return self.finetune is not None
-
-    @property
-    def folded(self) -> bool:
-        """Whether it is several models, of which each has left out some of the rows."""
-        return self.folds is not None
+                yield f"teaches.{at}", f'it does not learn "{name}" itself → name one of its tasks'
 
     def teaches_task(self, name: str) -> bool:
         """Tell whether it teaches a task."""
@@ -205,10 +178,6 @@ class TrainedSpec(Partial, _BuiltIn):
         """Yield every task that it names, with the key where it does."""
         yield from super().named_tasks()
         yield from ((f"teaches.{at}", name) for at, name in enumerate(self.teaches or ()))
-
-    def located(self, move: Move) -> Self:
-        """Return it with the paths of its encoder as another folder sees them."""
-        return self.model_copy(update={"encoder": self.encoder and self.encoder.located(move)})
 
     def describe(self) -> str:
         """Say what it is."""
@@ -224,11 +193,7 @@ class _Named(_BuiltIn):
     @field_validator("labels", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        # In YAML a label or a class number may look like a number or a truth value.
-        plain = {True: "true", False: "false"}
-        if isinstance(value, dict):
-            return {_text(key, plain): _text(name, plain) for key, name in value.items()}
-        return value
+        return {as_text(key): as_text(name) for key, name in value.items()} if isinstance(value, dict) else value
 
 
 class CheckpointSpec(_Named):
@@ -262,10 +227,6 @@ class PredictionsSpec(_Named):
     def describe(self) -> str:
         """Say what it is."""
         return f"the answers in {', '.join(self.predictions)}"
-
-
-def _text(value: Any, plain: Mapping[Any, str]) -> Any:
-    return plain[value] if isinstance(value, bool) else str(value) if isinstance(value, (int, float)) else value
 
 
 #: The types that come with understill. A teacher with the key of one is of this type; any other is trained.

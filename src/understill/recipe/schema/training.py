@@ -1,4 +1,4 @@
-"""The training: batches, rates, lengths, and how, where and on what it runs."""
+"""Training: hyperparameters, sampling, evaluation, output and machine."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from understill.recipe.mistakes import shown
-from understill.recipe.section import Chosen, Every, Fraction, Names, Positive, Section, faulty
+from understill.recipe.section import Chosen, Count, Every, Fault, Fraction, Names, Positive, Section, Text, shown
 
-#: What stands for `auto` where nothing is chosen by trial.
+#: What `auto` means where nothing is chosen by trial.
 PLAIN_RATE, PLAIN_PASSES = 1e-4, 3.0
 
 
 class Sampling(Section):
-    """How often each task is seen: P(task) ∝ rows^power; copies and weights give the same share by whole copies."""
+    """How often each task is sampled: P(task) ∝ rows^power; with `copies`, by whole copies and loss weights instead."""
 
     power: Annotated[float, Field(ge=0, le=1)] = 1.0
     copies: bool = False
@@ -33,15 +32,15 @@ class Sampling(Section):
 
 
 class Training(Section):
-    """Everything the training loop is told."""
+    """The hyperparameters of training."""
 
     epochs: Chosen = "auto"
-    steps: Annotated[int, Field(ge=1)] | None = None  # overrides epochs
-    batch: Annotated[int, Field(ge=1)] = 32
-    micro_batch: Annotated[int, Field(ge=1)] | None = None  # rows per forward pass; the rest is accumulated
-    lr: Chosen = "auto"  # auto: chosen for the rows at hand, with all that is not given here
+    steps: Count | None = None  # overrides epochs
+    batch: Count = 32
+    micro_batch: Count | None = None  # rows per forward pass; the rest is accumulated
+    lr: Chosen = "auto"  # auto: tuned on the training rows, with all that is not given here
     head_lr: Positive | None = None  # of the heads, where theirs is another
-    start: Literal["auto", "fresh", "zero", "probe", "contrastive"] = "auto"  # what heads begin with
+    start: Literal["auto", "fresh", "zero", "probe", "fitted", "contrastive"] = "auto"  # what heads begin with
     optimizer: Literal["adamw", "adamax", "adadelta"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     eps: Positive = 1e-6
@@ -56,14 +55,14 @@ class Training(Section):
     batches: Literal["mixed", "one_task"] = "mixed"
     sampling: Sampling = Sampling()
     both_orders: bool = False  # symmetric tasks are trained on both sentence orders
-    window: Annotated[int, Field(ge=1)] = 16  # batches whose rows are sorted by length together
+    window: Count = 16  # batches whose rows are sorted by length together
     evaluate: Every = Every(count=1, unit="auto")
     checkpoint: Every = Every(count=5, unit="minutes")
-    patience: Annotated[int, Field(ge=1)] | None = None  # evaluations without a better score before stopping
+    patience: Count | None = None  # evaluations without a better score before stopping
     keep: Literal["auto", "best", "last"] = "auto"  # auto: best, or last where dev has too few rows to tell
 
     def plain(self) -> Training:
-        """Return the same with what is left open as it is where nothing is chosen for the rows at hand."""
+        """Return these hyperparameters with every `auto` set to its plain default, nothing chosen by trial."""
         every = Every(count=1, unit="epochs") if self.evaluate.unit == "auto" else self.evaluate
         return self.model_copy(
             update={
@@ -82,7 +81,7 @@ class Training(Section):
 
     @property
     def passes(self) -> float:
-        """How often the rows are seen."""
+        """The number of epochs."""
         return PLAIN_PASSES if self.epochs == "auto" else self.epochs
 
     @property
@@ -98,19 +97,13 @@ class Training(Section):
             raise ValueError('evaluation goes by steps or epochs → write, for instance, "200 steps" or "1 epoch"')
         return value
 
-    @model_validator(mode="after")
-    def _whole(self) -> Training:
-        # A section that is laid over another knows only its own part; the recipe looks at the whole.
-        given = self.model_fields_set
-        faults = [
-            fault for fault in self.faults() if {"micro_batch": "batch", "patience": "evaluate"}[fault[0]] in given
-        ]
-        if faults:
-            raise faulty(*faults)
-        return self
+    def faults(self) -> Iterator[Fault]:
+        """Yield settings that exclude each other and are both given here; the recipe checks what it overrides."""
+        needed = {"micro_batch": "batch", "patience": "evaluate"}
+        return (fault for fault in self.contradictions() if needed[fault[0]] in self.model_fields_set)
 
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield settings that do not go together."""
+    def contradictions(self) -> Iterator[Fault]:
+        """Yield settings that exclude each other."""
         if self.micro_batch and self.micro_batch > self.batch:
             yield "micro_batch", f"{self.micro_batch} rows are more than the batch has → at most {self.batch}"
         if self.patience and self.evaluate.unit == "never":
@@ -120,13 +113,13 @@ class Training(Section):
 class Evaluation(Section):
     """How finished models are scored."""
 
-    batch: Annotated[int, Field(ge=1)] = 64
+    batch: Count = 64
 
 
 class Output(Section):
-    """Where results go, and who else is told about progress."""
+    """Where results go, and which experiment trackers follow the run."""
 
-    folder: Annotated[str, Field(min_length=1)] = "runs"
+    folder: Text = "runs"
     trackers: Names = ()  # names accelerate knows, such as tensorboard
 
     @property
@@ -139,6 +132,6 @@ class Machine(Section):
     """What to run on; part of a fingerprint only through the precision it leads to."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    threads: Annotated[int, Field(ge=1)] | None = None
+    threads: Count | None = None
     fast: Literal["auto", "off"] = "auto"  # recorded steps where they are possible, or the plain loop
-    together: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # places for models trained at once on a GPU
+    together: Count | Literal["auto"] = "auto"  # places for models trained at once on a GPU

@@ -1,0 +1,323 @@
+"""Inference of tasks: what each column and each file is probably for, by the first rows of data files."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from understill.data.delimited import OWN
+from understill.data.files import File, data_file
+from understill.data.read import columns_of, read_rows, settled
+from understill.data.text_encoding import OtherEncoding
+from understill.errors import UserError
+from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Kind
+from understill.tasks.cells import Fault, as_score, decimal_sign, plain, pointed
+from understill.tasks.ranking import wrong_and_right
+
+ColumnRole = Literal["text", "label", "score", "id", "other"]
+
+#: Rows that are looked at.
+SAMPLED = 2000
+ID_NAME = re.compile(r"(^|[_\W])(id|idx|index|uuid|guid|key|nr|no)$|^(id|idx|index|uuid)([_\W]|$)|[a-z]Id$|^Unnamed")
+SCORE_NAME = re.compile(r"score|rating|similarity|stars|grade|value", re.I)
+LABEL_NAME = re.compile(r"label|class|category|target|gold|intent|topic|sentiment|queue|same|duplicate|tag", re.I)
+SPLIT_NAME = re.compile(r"(?P<base>.*?)[-_. ]?(?P<word>train|training|dev|valid|validation|val|eval|test)", re.I)
+ROLES = {"train": "train", "training": "train", "test": "test"}  # every other word of SPLIT_NAME means dev
+
+
+@dataclass(frozen=True)
+class ColumnProfile:
+    """One column, as far as the first rows tell; values are taken without blanks at their ends."""
+
+    name: str
+    role: ColumnRole
+    distinct: int
+    examples: tuple[str, ...]
+    length: float  # mean number of characters
+    decimal: str = "."
+
+
+@dataclass(frozen=True)
+class FileProfile:
+    """One file: how it is read, its columns, and how many rows were looked at."""
+
+    file: File
+    columns: tuple[ColumnProfile, ...]
+    rows: int
+    encoding: str | None = None  # to be written down: it is neither UTF-8 nor marked
+    ascii: bool = True  # as far as its first rows tell
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.file.path
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return [column.name for column in self.columns]
+
+    def with_role(self, *roles: ColumnRole) -> list[ColumnProfile]:
+        """Return the columns that look as if they had one of these roles."""
+        return [column for column in self.columns if column.role in roles]
+
+
+@dataclass(frozen=True)
+class InferredTask:
+    """What a group of files is probably meant for."""
+
+    name: str
+    files: dict[str, list[Path]]  # train, dev, test, unlabelled
+    profile: FileProfile  # of the first training file
+    text: tuple[str, ...]
+    label: ColumnProfile
+    kind: Kind
+    doubts: tuple[str, ...] = ()
+    encoding: str | None = None
+    separator: str | None = None  # where it is not the usual one
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def profile_file(path: Path) -> FileProfile:
+    """Look at the first rows of a file and task what its columns hold."""
+    if not path.is_file():
+        raise UserError(f"{path}: {'is a folder; name the files in it' if path.is_dir() else 'no such file'}")
+    file, encoding = data_file(path), None
+    try:
+        file = settled(file)
+    except OtherEncoding as error:
+        if error.encoding is None:
+            raise
+        encoding = error.encoding
+        file = settled(replace(file, encoding=encoding))
+    names = [name for name in dict.fromkeys(columns_of(file)) if name]
+    rows = [row.values for row in itertools.islice(read_rows(file, names, names), SAMPLED) if not row.fault]
+    values = [[_shown(row[place]) for row in rows] for place in range(len(names))]
+    columns = tuple(_column(name, column) for name, column in zip(names, values, strict=True))
+    ascii_only = all(value is None or value.isascii() for column in values for value in column)
+    return FileProfile(file, columns, len(rows), encoding, ascii_only)
+
+
+def _shown(value: object) -> str | None:
+    try:
+        return plain(value, "")
+    except Fault:
+        return None
+
+
+def _column(name: str, values: Sequence[str | None]) -> ColumnProfile:
+    cells = [value.strip() for value in values if value is not None and value.strip()]
+    distinct = list(dict.fromkeys(cells))
+    length = sum(map(len, cells)) / max(len(cells), 1)
+    decimal = decimal_sign(distinct)
+    role = _role(name, cells, len(distinct), length, decimal)
+    return ColumnProfile(name, role, len(distinct), tuple(distinct[:50]), length, decimal)
+
+
+def _role(name: str, values: Sequence[str], distinct: int, length: float, decimal: str) -> ColumnRole:
+    """Infer what a column is for; its name decides only where the values leave it open."""
+    count = len(values)
+    if not count:
+        return "other"
+    if ID_NAME.search(name) and not any(" " in value for value in values[:100]):
+        return "id"
+    if _numbers(values, decimal):
+        if any(decimal in value for value in values) or SCORE_NAME.search(name):
+            return "score"
+        if distinct <= 20 and distinct < max(count, 3):
+            return "label"
+        return "id" if distinct == count else "score"
+    few = distinct < count and distinct <= max(2, min(300, 0.3 * count))
+    if LABEL_NAME.search(name) and length < 40 and (few or count < 20):
+        return "label"
+    words = sum(len(value.split()) for value in values) / count
+    if few and length < 40 and words < 4:  # the questions of a ranking come up again and again, too
+        return "label"
+    return "text" if words >= 1.5 or length >= 12 else "other"
+
+
+def _numbers(values: Sequence[str], decimal: str) -> bool:
+    try:
+        return all(as_score(pointed(value, decimal)) is not None for value in values)
+    except Fault:
+        return False
+
+
+# From files to tasks --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Group:
+    """Files that are about the same, by their roles."""
+
+    base: str
+    files: dict[str, list[FileProfile]] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[FileProfile]:
+        """Every file."""
+        return [profile for profiles in self.files.values() for profile in profiles]
+
+    @property
+    def profile(self) -> FileProfile:
+        """The file that says what the columns are."""
+        return self.files["train"][0]
+
+    @property
+    def texts(self) -> list[ColumnProfile]:
+        """The columns to be read: one, or two of a pair."""
+        texts = self.profile.with_role("text")
+        return texts if len(texts) <= 2 else [max(texts, key=lambda column: column.length)]
+
+    @property
+    def golds(self) -> list[ColumnProfile]:
+        """The columns to be learnt, the likeliest first; a column with one value teaches nothing."""
+        golds = [column for column in self.profile.with_role("label", "score") if column.distinct > 1]
+        if not golds:
+            return []
+        best = max(golds, key=lambda each: (bool(LABEL_NAME.search(each.name)), bool(SCORE_NAME.search(each.name))))
+        # Further numbers are more often amounts or dates than scores, unless they are called so.
+        others = [column for column in golds if column.role == "label" or SCORE_NAME.search(column.name)]
+        return [best, *(column for column in others if column is not best)]
+
+    def missing(self) -> str:
+        """Say what keeps these files from being a task; nothing where they are one."""
+        if self.texts and self.golds:
+            return ""
+        shown = ", ".join(f"{column.name} ({column.role})" for column in self.profile.columns)
+        what = "a label or a score" if self.texts else "text"
+        return f"{self.profile.path}: no column looks like {what}; columns: {shown}"
+
+
+def infer_tasks(paths: Sequence[Path], distil: bool = False) -> tuple[list[InferredTask], list[str]]:
+    """Group files into tasks, such as tickets.csv with tickets_dev.csv; return also why any was left out.
+
+    Where a student is distilled, files with the texts of a task and no labels are for its teachers to label.
+    """
+    if not paths:
+        raise UserError("name the files to look at, for instance: understill init tickets.csv tickets_dev.csv")
+    groups = _groups(paths)
+    whole = [group for group in groups if not group.missing()]
+    left_out = []
+    for group in groups:
+        if group in whole:
+            continue
+        homes = [home for home in whole if _has(group.all, [column.name for column in home.texts])]
+        if homes and distil:
+            for home in homes:
+                home.files.setdefault("unlabelled", []).extend(group.all)
+        else:
+            left_out.append(group.missing() + ("; with --distil, teachers can label its texts" if homes else ""))
+    if not whole:
+        raise UserError("; ".join(left_out) + " → a task needs a column of text and one of labels or scores")
+    inferred: list[InferredTask] = []
+    for group in whole:
+        inferred += _infer(group, [task.name for task in inferred])
+    return inferred, left_out
+
+
+def _has(profiles: Sequence[FileProfile], columns: Sequence[str]) -> bool:
+    return all(set(columns) <= set(profile.names) for profile in profiles)
+
+
+def _groups(paths: Sequence[Path]) -> list[_Group]:
+    groups: dict[tuple[Path, str], _Group] = {}
+    for path in paths:
+        base, role = _base_and_role(data_file(path))
+        group = groups.setdefault((path.parent, base), _Group(base or path.parent.resolve().name))
+        group.files.setdefault(role, []).append(profile_file(path))
+    for group in groups.values():
+        if "train" not in group.files:
+            group.files["train"] = group.files.pop("dev" if "dev" in group.files else "test")
+            group.doubts.append("no training file was given, so this one is used as such")
+    return list(groups.values())
+
+
+def _base_and_role(file: File) -> tuple[str, str]:
+    """Split a file's name into what it is about and which split it holds."""
+    name = file.path.name
+    for suffix in file.path.suffixes[-2 if file.codec else -1 :]:
+        name = name.removesuffix(suffix) if name.endswith(suffix) else name.replace(suffix, "")
+    match = SPLIT_NAME.fullmatch(name)
+    if not match:
+        return name, "train"
+    return match["base"], ROLES.get(match["word"].lower(), "dev")
+
+
+def _name(text: str, taken: Sequence[str], other: str = "task") -> str:
+    """Make a task name out of a file's or a column's, unlike those that are taken."""
+    name, spare = (re.sub(r"[^A-Za-z0-9_-]+", "_", each).strip("_-") for each in (text, other))
+    name = name or spare or "task"
+    return next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2))) if n not in taken)
+
+
+def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
+    """Infer the tasks of a group of files, one for each column of labels or scores."""
+    profile, texts, golds = group.profile, group.texts, group.golds
+    encoding, separator = _one_encoding(group), _one_separator(group)
+    columns = tuple(column.name for column in texts)
+    inferred: list[InferredTask] = []
+    for gold in golds:
+        given = [*taken, *(task.name for task in inferred)]
+        name = _name(group.base, given) if len(golds) == 1 else _name(gold.name, given, group.base)
+        files, unused = _files(group, [*columns, gold.name])
+        kind, why = _task_kind(profile, texts, gold)
+        notes = [*group.doubts, *why, *unused]
+        if len(profile.with_role("text")) > 2:
+            notes.append("several columns look like text; the longest was taken")
+        if gold is not golds[0]:
+            what = f"a further column of {profile.path.name} looks like {gold.role}s"
+            notes.append(f"{what}, so it is a task too; delete this task if it is not wanted")
+        inferred.append(InferredTask(name, files, profile, columns, gold, kind, tuple(notes), encoding, separator))
+    return inferred
+
+
+def _task_kind(profile: FileProfile, texts: Sequence[ColumnProfile], gold: ColumnProfile) -> tuple[Kind, list[str]]:
+    """Infer the kind of a task, with what should be looked over about it."""
+    if len(texts) == 2 and 2 * texts[0].distinct <= profile.rows and wrong_and_right(gold.examples) is not None:
+        return RANKING, ["the same first text comes with several second ones, wrong and right, so these are ranked"]
+    pair = "two columns look like text, so the task is about pairs; keep one if the other is something else"
+    return REGRESSION if gold.role == "score" else CLASSIFICATION, [pair] if len(texts) == 2 else []
+
+
+def _files(group: _Group, columns: Sequence[str]) -> tuple[dict[str, list[Path]], list[str]]:
+    """Return the files that have a task's columns, by role, and a note about the others."""
+    files, unused = {}, []
+    for role, profiles in group.files.items():
+        needed = columns if role in ("train", "dev") else columns[:-1]
+        if role == "train" or _has(profiles, needed):
+            files[role] = [profile.path for profile in profiles]
+            continue
+        absent = [(profile, name) for profile in profiles for name in needed if name not in profile.names]
+        unused.append(f'{absent[0][0].path.name} has no column "{absent[0][1]}", so it is not used here')
+    return files, unused
+
+
+def _one_encoding(group: _Group) -> str | None:
+    """Return the encoding that all files of a group need to be read by, if any."""
+    named = {profile.encoding: profile for profile in group.all if profile.encoding}
+    if not named:
+        return None
+    one, *others = named.values()
+    # What is plain ASCII, or begins with a mark, can be read whatever the task says.
+    others += [profile for profile in group.all if profile.file.encoding == "utf-8" and not profile.ascii]
+    if others:
+        what = f"{one.path} looks like {one.encoding}, and {others[0].path} like {others[0].file.encoding}"
+        raise UserError(f"{what}; a task has one encoding → save both as UTF-8")
+    return one.encoding
+
+
+def _one_separator(group: _Group) -> str | None:
+    """Return the separator of a group's files where it is not the usual one; None where they differ."""
+    separators = {(profile.file.separator, OWN[profile.file.format]) for profile in group.all if profile.file.separator}
+    if len({sign for sign, _ in separators}) != 1:
+        return None
+    ((sign, own), *_) = separators
+    return sign if sign != own else None

@@ -1,0 +1,92 @@
+"""Evaluation: saved models, models in training and the majority guess, scored on dev sets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from understill.data.encode import all_gold
+from understill.data.groups import grouping
+from understill.data.load import LoadedTask
+from understill.data.tokens import Tokens
+from understill.errors import UserError
+from understill.evaluate.metrics import majority, primary, score
+from understill.evaluate.predict import kept_at, predict, save_predictions
+from understill.events import Scores, Watch, silent
+from understill.models.folder import ModelFolder, load_model
+from understill.models.multitask import MultiTaskModel
+from understill.pipeline.dataloader import Tokeniser
+from understill.pipeline.plan.parts import ModelPlan, Plan, cache_folder
+from understill.pipeline.recipe_data import as_trained, read_labelled
+from understill.recipe import Recipe
+from understill.tasks import Task
+from understill.train.device import pick_device
+
+log = logging.getLogger(__name__)
+
+
+def dev_score(network: MultiTaskModel, model: ModelPlan, dev: Mapping[str, Tokens], batch: int) -> tuple[float, Scores]:
+    """Score a model in training on each task's first dev set; their mean decides which weights are kept."""
+    scores, loaded = {}, {task.task.name: task for task in model.scored}
+    for task in model.tasks:
+        tokens, groups = dev[task.name], grouping(loaded[task.name].splits["dev"])
+        values = predict(network, tokens, task, batch).values
+        scores[f"{task.name}/dev"] = score(task, np.asarray(tokens.gold, dtype=np.float64), values, groups)
+    return float(np.mean([primary(task, scores[f"{task.name}/dev"]) for task in model.tasks])), scores
+
+
+def score_model(
+    folder: ModelFolder,
+    tasks: tuple[LoadedTask, ...],
+    tokens: Tokeniser,
+    recipe: Recipe,
+    keep: Path | None = None,
+    kind: str = "dev",
+) -> Scores:
+    """Score a saved model on every dev (or test) set, keeping each row's prediction under `keep`."""
+    scores: Scores = {}
+    network = folder.model.to(pick_device(recipe.machine))
+    for data in (data for loaded in tasks for data in loaded.splits.values() if data.split.startswith(kind)):
+        rows = tokens(data)
+        predictions = predict(network, rows, data.task, recipe.evaluation.batch)
+        if keep:
+            save_predictions(kept_at(keep, data.place), data, predictions)
+        gold = np.asarray(rows.gold, dtype=np.float64)
+        if measured := score(data.task, gold, predictions.values, grouping(data)):
+            scores[data.place] = measured
+        else:
+            kept = f"; its predictions are kept in {keep}" if keep else ""
+            lacks = "labels" if np.isnan(gold).all() else "query with both a right and a wrong candidate"
+            log.warning("%s has no %s, so it has no score%s", data.place, lacks, kept)
+    return scores
+
+
+def evaluate(
+    path: Path, recipe: Recipe, keep: Path | None = None, watch: Watch = silent, kind: str = "dev"
+) -> tuple[Scores, dict[str, Task]]:
+    """Score a model folder on the dev (or test) sets of a recipe."""
+    folder = load_model(path)
+    own = {task.name: task for task in folder.tasks}
+    loaded = read_labelled(recipe, watch)
+    tasks = tuple(as_trained(task, own[task.task.head]) for task in loaded.values() if task.task.head in own)
+    if not tasks:
+        raise UserError(f"the recipe has none of the model's tasks ({', '.join(own)})")
+    tokens = Tokeniser(folder.tokenizer, folder.max_lengths, cache_folder(recipe), watch)
+    if not any(split.startswith(kind) for task in tasks for split in task.splits):
+        raise UserError(f"the recipe has no {kind} data of the model's tasks ({', '.join(own)})")
+    scores = score_model(folder, tasks, tokens, recipe, keep, kind)
+    return scores, {task.task.name: task.task for task in tasks}
+
+
+def majority_scores(plan: Plan) -> Scores:
+    """Score the guess that ignores the text, as the floor every model must beat."""
+    scores: Scores = {}
+    for loaded in plan.loaded.values():
+        train = all_gold(plan.loaded[loaded.task.head].splits["train"])
+        for split, data in loaded.splits.items():
+            if split.startswith("dev") and (guess := majority(data.task, train, all_gold(data), grouping(data))):
+                scores[data.place] = guess
+    return scores

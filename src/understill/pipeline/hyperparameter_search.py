@@ -1,0 +1,248 @@
+"""Hyperparameter search: what a recipe leaves open about training, chosen by rule and by a trial on held-out rows."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understill.atomic import read_record, write_record
+from understill.data.encode import has_gold
+from understill.data.groups import grouping
+from understill.data.taskdata import TaskData
+from understill.evaluate.metrics import primary, score
+from understill.evaluate.predict import predict
+from understill.events import Tuned, Turn
+from understill.losses.fused import make_objective
+from understill.models.multitask import MultiTaskModel
+from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
+from understill.pipeline.hyperparameters import (
+    BEGINNINGS,
+    RATES,
+    Choice,
+    Shape,
+    by_rule,
+    dev_rows,
+    many_pairs,
+    shape_of,
+)
+from understill.pipeline.initial_weights import first_weights, prepare_heads
+from understill.pipeline.plan.parts import Fold, ModelPlan, Plan
+from understill.recipe.schema import HeadSpec, Settings
+from understill.recipe.section import Every
+from understill.tasks import Task
+from understill.teachers.folds import fold_of
+from understill.train.device import make_accelerator
+from understill.train.fit import fit
+from understill.train.loop import Step
+
+log = logging.getLogger(__name__)
+
+#: From so many rows on, candidates are tried on four fifths of them and judged on the rest.
+TRIED, HELD = 400, Fold(0, 5)
+#: The share of the training's steps that all trials take together.
+TRIAL = 1 / 3
+FILE = "tuned.json"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to train a model."""
+
+    name: str
+    settings: Settings
+
+
+def tune(inputs: ModelInputs) -> Generator[None, None, Choice]:
+    """Choose what is left open; a choice that was made before a crash holds."""
+    plan, model = inputs.plan, inputs.model
+    kept = model.folder / "work" / FILE
+    if (facts := _kept(kept)) is not None:
+        settings = Settings.model_validate(facts["settings"])
+        return Choice(settings, tuple(facts["reasons"]), facts["trial"], facts["seconds"])
+    shape = shape_of(plan, model)
+    choice = by_rule(model, shape, dev_rows(model))
+    candidates = candidates_of(model, choice.settings, shape)
+    if len(candidates) > 1:
+        began = time.monotonic()
+        trial: dict[str, Mapping[str, float]] = {}
+        for each in candidates:
+            trial[each.name] = yield from _try(inputs, each, len(candidates))
+        held = sum(int(_held_out(plan.loaded[task.name].splits["train"]).sum()) for task in model.tasks)
+        choice = choose(choice, candidates, trial, model.tasks, held)
+        choice = replace(choice, seconds=time.monotonic() - began)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_record(kept, choice.facts())
+    inputs.watch(Tuned(inputs.title, choice.reasons))
+    return choice
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    """Return the choice that was made before; None where there is none that can be read."""
+    try:
+        return read_record(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        log.warning("%s cannot be used (%s); the choice is made again", path, error)
+        return None
+
+
+def foreseen(plan: Plan, model: ModelPlan) -> tuple[Choice, float]:
+    """Return what the rule chooses, with what will be tried, and how many times its steps all of it takes."""
+    shape = shape_of(plan, model)
+    choice = by_rule(model, shape, dev_rows(model))
+    names = [each.name for each in candidates_of(model, choice.settings, shape)]
+    if len(names) > 1:
+        tried = f"to be tried on held-out rows first: {', '.join(names)}"
+        return replace(choice, reasons=(*choice.reasons, tried)), 1 + TRIAL
+    return choice, 3.0 if choice.settings.training.start == "contrastive" else 1.0
+
+
+# The trial ------------------------------------------------------------------------------------------------------------
+
+
+def candidates_of(model: ModelPlan, settings: Settings, shape: Shape) -> list[Candidate]:
+    """Return what is tried; a single one where there is nothing to try, or too few rows to judge by."""
+    given = model.settings
+    plain = given.training.start == "auto" and given.heads.pairs in ("auto", "linear")
+    fixed = model.fold or shape.taught or shape.own or shape.cut or model.start.heads or model.augmented
+    if fixed or not plain or shape.total < TRIED:
+        return [Candidate("the rule", settings)]
+    if any(task.pair for task in model.tasks):
+        if given.heads.pairs != "auto" or many_pairs(model, shape):
+            return [Candidate("the rule", settings)]
+        # A cross-encoder has to learn what comparing is, for which a low rate takes too long.
+        higher = max(settings.training.rate, RATES[1] * 384 / shape.width)
+        return [
+            Candidate("siamese", _changed(settings, pairs="siamese")),
+            Candidate("cross-encoder", _changed(settings, pairs="linear", lr=higher)),
+        ]
+    probe = Candidate("probe first", _changed(settings, start="probe"))
+    zero = Candidate("heads at zero", _changed(settings, start="zero"))
+    rule_first = [zero, probe] if settings.training.start == "zero" else [probe, zero]
+    return [
+        *rule_first,
+        Candidate("thrice the rate", _changed(settings, start="zero", lr=3 * settings.training.rate)),
+    ]
+
+
+def _changed(settings: Settings, pairs: str | None = None, **changes: Any) -> Settings:
+    heads = settings.heads.model_copy(update={"pairs": pairs}) if pairs else settings.heads
+    return settings.model_copy(update={"heads": heads, "training": settings.training.model_copy(update=changes)})
+
+
+def _try(inputs: ModelInputs, candidate: Candidate, count: int) -> Generator[None, None, dict[str, float]]:
+    """Train a candidate for a while on most rows, and return its scores on the others, by task."""
+    plan, model = inputs.plan, inputs.model
+    training = candidate.settings.training
+    steps = max(1, int(training.steps * TRIAL / count)) if training.steps else 1
+    short = training.model_copy(update={"steps": steps, "evaluate": Every(count=1, unit="never"), "keep": "last"})
+    settings = candidate.settings.model_copy(update={"training": short})
+    tried, title = replace(model, settings=settings, fold=HELD), f"{inputs.title}, trying {candidate.name}"
+    folder = model.folder / "work" / "trial"
+    shutil.rmtree(folder, ignore_errors=True)
+    network, batches = first_weights(tried), make_batches(plan, tried, inputs.tokens, inputs.joined)
+    accelerator = make_accelerator(plan.recipe.machine, short.precision)
+    network.to(accelerator.device)
+    yield from prepare_heads(replace(inputs, model=tried, title=title), network, batches)
+    for event in fit(
+        network,
+        make_objective(model.tasks, settings.heads.regression),
+        batches,
+        short,
+        accelerator=accelerator,
+        seed=model.seed,
+        folder=folder,
+        evaluate=lambda current: (0.0, {}),
+        fast=plan.recipe.machine.fast == "auto",
+    ):
+        if isinstance(event, Step):
+            yield
+        else:
+            inputs.watch(Turn(title))
+            inputs.watch(event)
+    network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).eval()
+    shutil.rmtree(folder, ignore_errors=True)
+    return {task.name: _held_score(plan, network, task, inputs.tokens) for task in model.tasks}
+
+
+def _held_out(data: TaskData) -> NDArray[np.bool_]:
+    """Return which training rows the trial leaves out."""
+    held: NDArray[np.bool_] = fold_of(data, HELD.count) == HELD.number
+    return held
+
+
+def _held_score(plan: Plan, network: MultiTaskModel, task: Task, tokens: Tokeniser) -> float:
+    """Score a model on the rows of a task that the trial left out."""
+    data = plan.loaded[task.name].splits["train"]
+    rows, groups = tokens(data), grouping(data)
+    held = np.flatnonzero(_held_out(data) & has_gold(rows.gold))
+    part = rows.take(held)
+    values = predict(network, part, task, plan.recipe.evaluation.batch).values
+    scores = score(task, np.asarray(part.gold, np.float64), values, None if groups is None else groups[held])
+    return primary(task, scores) if scores else math.nan
+
+
+def choose(
+    choice: Choice,
+    candidates: Sequence[Candidate],
+    trial: Mapping[str, Mapping[str, float]],
+    tasks: Sequence[Task],
+    held: int,
+) -> Choice:
+    """Return the choice that a trial leads to: of pairs the better for each task, of rates the first unless beaten.
+
+    A short trial favours what begins quickly, so that another candidate has to win by a standard error of an accuracy.
+    """
+    first, *others = candidates
+    means = {name: float(np.nanmean(list(scores.values()))) for name, scores in trial.items()}
+    shown = ", ".join(f"{name} {100 * mean:.1f}" for name, mean in means.items())
+    evidence = f"(on {held:,} held-out rows: {shown})"
+    if first.name == "siamese":
+        return _apart_or_together(choice, candidates, trial, tasks, evidence)
+    margin = 0.5 / math.sqrt(max(held, 1))
+    best = max(others, key=lambda each: means[each.name])
+    winner = best if means[best.name] > means[first.name] + margin else first
+    settings, beginning = winner.settings, BEGINNINGS[winner.settings.training.start]
+    reasons = [each for each in choice.reasons if each not in BEGINNINGS.values()]
+    if settings.training.rate != choice.settings.training.rate:
+        reasons.append(f"learning rate {settings.training.rate:.2g} after the trial")
+    reasons.append(f"{beginning} {evidence}")
+    return Choice(settings, tuple(reasons), trial)
+
+
+def _apart_or_together(
+    choice: Choice,
+    candidates: Sequence[Candidate],
+    trial: Mapping[str, Mapping[str, float]],
+    tasks: Sequence[Task],
+    evidence: str,
+) -> Choice:
+    """Let each pair task have the head that did better on it; the learning rate is that of the better model."""
+    apart, together = (trial[each.name] for each in candidates)
+    pairs = [task.name for task in tasks if task.pair]
+    kinds = {name: "siamese" if apart[name] >= together[name] else "linear" for name in pairs}
+    winner = candidates[0] if list(kinds.values()).count("siamese") * 2 >= len(kinds) else candidates[1]
+    heads = choice.settings.heads
+    specs = {name: heads.tasks.get(name) or HeadSpec() for name in pairs}
+    own = {name: spec.model_copy(update={"kind": kinds[name]}) for name, spec in specs.items() if not spec.kind}
+    usual = "siamese" if winner is candidates[0] else "linear"
+    heads = heads.model_copy(update={"pairs": usual, "tasks": {**heads.tasks, **own}})
+    words = {"siamese": "apart (siamese)", "linear": "together (cross-encoder)"}
+    reasons = [each for each in choice.reasons if not each.startswith("pairs are read")]
+    reasons += [f"{name}: pairs are read {words[head]}" for name, head in kinds.items()]
+    reasons[-1] += f" {evidence}"
+    rate = winner.settings.training.rate
+    if rate != choice.settings.training.rate:
+        reasons.append(f"learning rate {rate:.2g} for pairs that are read together")
+    training = choice.settings.training.model_copy(update={"lr": rate})
+    return Choice(choice.settings.model_copy(update={"heads": heads, "training": training}), tuple(reasons), trial)

@@ -1,1 +1,0 @@
-"""The runtime: exported models that answer, with onnxruntime, tokenizers and numpy alone."""

@@ -1,0 +1,273 @@
+"""Recipes drafted from files: what is inferred of their columns, and the reasons that are given."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understill.data.infer import infer_tasks, profile_file
+from understill.data.load import load_tasks
+from understill.data.recipe_draft import draft_recipe
+from understill.errors import UserError
+from understill.recipe import Recipe, load_recipe, make_recipe
+from understill.recipe.yaml import read_yaml_value
+from understill.tasks import REGRESSION
+
+QUEUES = ("billing", "returns", "login")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, start in (("tickets.csv", 0), ("tickets_dev.csv", 500)):
+        rows = [f'{i},"Where is order {i}, please? \x07",{QUEUES[i % 3]}' for i in range(start, start + 40)]
+        Path(name).write_text("\n".join(["ticket_id,message,queue", *rows]), encoding="utf-8")
+    pairs = [{"question": f"how do I {i}", "candidate": f"you just {i}", "similarity": i / 7} for i in range(40)]
+    Path("pairs.jsonl").write_text("\n".join(json.dumps(pair) for pair in pairs), encoding="utf-8")
+    return tmp_path
+
+
+def test_columns_are_told_apart(files: Path) -> None:
+    profile = profile_file(Path("tickets.csv"))
+    assert [(column.name, column.role) for column in profile.columns] == [
+        ("ticket_id", "id"),
+        ("message", "text"),
+        ("queue", "label"),
+    ]
+    assert profile.rows == 40
+    assert profile.columns[2].distinct == 3
+    assert [column.role for column in profile_file(Path("pairs.jsonl")).columns] == ["text", "text", "score"]
+
+
+def test_text_without_spaces_is_text(tmp_path: Path) -> None:
+    rows = [f"注文番号{i}の荷物がまだ届いていません,{('請求', '返品')[i % 2]}" for i in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["本文,種類", *rows]), encoding="utf-8")
+    assert [column.role for column in profile_file(tmp_path / "a.csv").columns] == ["text", "label"]
+
+
+def test_train_and_dev_are_paired_and_kinds_inferred(files: Path) -> None:
+    paths = [Path(name) for name in ("tickets.csv", "tickets_dev.csv", "pairs.jsonl")]
+    (tickets, pairs), left_out = infer_tasks(paths)
+    assert tickets.files == {"train": [paths[0]], "dev": [paths[1]]}
+    assert (tickets.text, tickets.label.name, tickets.kind.name) == (("message",), "queue", "classification")
+    assert (pairs.text, pairs.label.name, pairs.kind.name) == (("question", "candidate"), "similarity", "regression")
+    assert left_out == []
+
+
+def test_the_drafted_recipe_loads_and_its_data_too(files: Path) -> None:
+    text = draft_recipe([Path(name) for name in ("tickets.csv", "tickets_dev.csv", "pairs.jsonl")])
+    Path("recipe.yaml").write_text(text, encoding="utf-8")
+    loaded = load_tasks(load_recipe(Path("recipe.yaml")), files / "cache")
+    assert loaded["tickets"].task.labels == ("billing", "login", "returns")
+    assert loaded["tickets"].splits["dev"].rows == 40
+    assert loaded["pairs"].task.kind is REGRESSION
+    assert "# 3 seen: billing, login, returns" in text
+    assert "so few rows are all needed to train" in text
+
+
+@pytest.mark.parametrize(
+    ("questions", "labels", "kind"),
+    [
+        (100, ("1", "0"), "ranking"),
+        (100, ("yes", "no"), "ranking"),
+        (100, ("good", "poor"), "classification"),  # which one is right is not said
+        (100, ("0", "1", "2"), "classification"),
+        (350, ("1", "0"), "classification"),  # few questions come up again
+    ],
+)
+def test_questions_with_several_answers_are_taken_for_a_ranking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, questions: int, labels: tuple[str, ...], kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"Could you say what became of order {i % questions}?,It is on its way {i} .,{labels[i // 100 % len(labels)]}"
+        for i in range(400)
+    ]
+    Path("faq.csv").write_text("\n".join(["question,answer,helps", *rows]), encoding="utf-8")
+    Path("recipe.yaml").write_text(draft_recipe([Path("faq.csv")]), encoding="utf-8")
+    recipe = load_recipe(Path("recipe.yaml"))
+    assert recipe.tasks["faq"].kind == kind
+    assert load_tasks(recipe, tmp_path / "cache")["faq"].task.text == ("question", "answer")
+
+
+def test_a_file_called_train_is_named_after_its_folder(files: Path) -> None:
+    (files / "my inbox").mkdir()
+    for name in ("train.csv", "valid.csv", "test.csv"):
+        (files / "my inbox" / name).write_bytes((files / "tickets.csv").read_bytes())
+    (task,), _ = infer_tasks(sorted((files / "my inbox").iterdir()))
+    assert task.name == "my_inbox"
+    assert {role: [path.name for path in paths] for role, paths in task.files.items()} == {
+        "test": ["test.csv"],
+        "train": ["train.csv"],
+        "dev": ["valid.csv"],
+    }
+
+
+def test_files_without_labels_are_left_out_with_the_reason(files: Path) -> None:
+    lines = [f"a line of the log, number {i}" for i in range(9)]
+    Path("logs.tsv").write_text("\n".join(["text", *lines]), encoding="utf-8")
+    text = draft_recipe([Path("tickets.csv"), Path("logs.tsv")])
+    assert "# left out: logs.tsv: no column looks like a label or a score; columns: text (text)" in text
+    with pytest.raises(UserError, match="a task needs a column of text and one of labels or scores"):
+        draft_recipe([Path("logs.tsv")])
+
+
+@pytest.mark.parametrize("path", ["absent.csv", ".", "tickets.docx"])
+def test_what_cannot_be_looked_at_is_the_users_mistake(files: Path, path: str) -> None:
+    with pytest.raises(UserError):
+        draft_recipe([Path(path)])
+    with pytest.raises(UserError, match="name the files"):
+        draft_recipe([])
+
+
+def test_two_tasks_of_one_name_are_kept_apart(files: Path) -> None:
+    (files / "other").mkdir()
+    (files / "other" / "tickets.csv").write_bytes((files / "tickets.csv").read_bytes())
+    inferred, _ = infer_tasks([Path("tickets.csv"), Path("other/tickets.csv")])
+    assert [task.name for task in inferred] == ["tickets", "tickets_2"]
+
+
+@given(
+    column=st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1).filter(str.strip),
+    example=st.text(st.characters(codec="utf-8")),
+)
+def test_whatever_the_file_holds_the_yaml_is_valid(
+    tmp_path_factory: pytest.TempPathFactory, column: str, example: str
+) -> None:
+    path = tmp_path_factory.mktemp("odd") / "odd.jsonl"
+    rows = [{column: f"some longer text {i} {example}", "the label": "yes" if i % 2 else "no"} for i in range(20)]
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    values = read_yaml_value(draft_recipe([path]), "draft")
+    make_recipe(values)
+    assert values["tasks"]["odd"]["text"] in (column, [column, "the label"])
+
+
+# What people come with ------------------------------------------------------------------------------------------------
+
+
+def drafted(*files: str, teacher: str | None = None) -> Recipe:
+    """The recipe that is written for files, once it has been read again."""
+    Path("recipe.yaml").write_text(draft_recipe([Path(name) for name in files], teacher), encoding="utf-8")
+    return load_recipe(Path("recipe.yaml"))
+
+
+def keys_without_reason(text: str) -> list[str]:
+    """The lines of a recipe that set a value and do not say why."""
+    lines = [line for line in text.splitlines() if re.search(r":\s+\S", line) and not line.strip().startswith("#")]
+    return [line for line in lines if "  # " not in line]
+
+
+def write_tickets(path: str, separator: str = ",", encoding: str = "utf-8") -> None:
+    header = separator.join(('"message"', '"queue"', '"mood"', '"rating"', '"channel"'))
+    rows = [
+        separator.join((f'"Where is order {n}; {n}, please?"', ("billing", "billing ", "login")[n % 3],
+                        ("glad", "angry")[n % 2], f'"{n % 5},5"', "mail"))
+        for n in range(40)
+    ]  # fmt: skip
+    Path(path).write_text("\n".join([header, *rows]), encoding=encoding)
+
+
+def test_every_inferred_value_has_a_reason_and_training_is_left_to_the_run(files: Path) -> None:
+    write_tickets("mails.csv", ";", "utf-16")
+    for teacher in (None, "minilm"):
+        names = ("tickets.csv", "tickets_dev.csv", "pairs.jsonl", "mails.csv")
+        text = draft_recipe([Path(name) for name in names], teacher)
+        assert keys_without_reason(text) == []
+        assert not {"training", "epochs", "lr", "batch"} & set(read_yaml_value(text, "draft"))
+        assert "# training: left out" in text
+
+
+def test_further_label_columns_are_further_tasks_of_the_same_file(files: Path) -> None:
+    write_tickets("mails.csv")
+    recipe = drafted("mails.csv")
+    kinds = {name: (task.train, task.label, task.kind) for name, task in recipe.tasks.items()}
+    assert kinds == {
+        "queue": (("mails.csv",), "queue", "classification"),
+        "mood": (("mails.csv",), "mood", "classification"),
+        "rating": (("mails.csv",), "rating", "regression"),
+    }  # and not channel, which has one value
+    assert "looks like labels, so it is a task too; delete this task" in Path("recipe.yaml").read_text("utf-8")
+    assert load_tasks(recipe, files / "cache").keys() == kinds.keys()
+
+
+def test_labels_are_counted_without_blanks_as_training_counts_them(files: Path) -> None:
+    write_tickets("mails.csv")
+    recipe = drafted("mails.csv")
+    assert "# 2 seen: billing, login" in Path("recipe.yaml").read_text("utf-8")
+    assert load_tasks(recipe, files / "cache")["queue"].task.labels == ("billing", "login")
+
+
+def test_a_semicolon_file_with_decimal_commas_is_drafted_as_it_is(files: Path) -> None:
+    write_tickets("mails.csv", ";")
+    recipe = drafted("mails.csv")
+    assert [task.separator for task in recipe.tasks.values()] == [";"] * 3
+    assert [task.decimal for task in recipe.tasks.values()] == [None, None, ","]
+    assert load_tasks(recipe, files / "cache")["rating"].task.range == (0.5, 4.5)
+
+
+def test_a_korean_file_of_cp949_gets_its_encoding(files: Path) -> None:
+    rows = [f"주문 {n}번은 언제 오나요,{('배송', '결제')[n % 2]}" for n in range(60)]
+    for name in ("문의.csv", "문의_dev.csv"):
+        Path(name).write_text("\n".join(["본문,종류", *rows]), encoding="cp949")
+    recipe = drafted("문의.csv", "문의_dev.csv")
+    (task,) = recipe.tasks.values()
+    assert (task.encoding, task.text, task.dev) == ("cp949", ("본문",), ("문의_dev.csv",))
+    (loaded,) = load_tasks(recipe, files / "cache").values()
+    assert loaded.task.labels == ("결제", "배송")
+    Path("문의_dev.csv").write_text("\n".join(["본문,종류", *rows]), encoding="utf-8")
+    with pytest.raises(UserError, match=r"문의.csv looks like cp949, and 문의_dev.csv like utf-8; .* → save both"):
+        drafted("문의.csv", "문의_dev.csv")
+
+
+def test_distilling_has_a_teacher_and_a_student_of_its_layers(files: Path) -> None:
+    recipe = drafted("tickets.csv", "pairs.jsonl", teacher="some/encoder")
+    (teacher,) = recipe.teachers
+    assert (teacher.encoder.name, teacher.models) == ("some/encoder", "together")
+    assert (recipe.student.encoder.name, recipe.student.encoder.layers) == (teacher.name, 3)
+    assert load_tasks(recipe, files / "cache").keys() == {"tickets", "pairs"}
+
+
+def test_texts_without_labels_are_for_the_teacher(files: Path) -> None:
+    write_tickets("mails.csv", ";")
+    lines = [f'"{n},1","a line; {n}"' for n in range(9)]
+    Path("logs.csv").write_text("\n".join(["nr,message", *lines]), encoding="utf-8")
+    recipe = drafted("mails.csv", "logs.csv", teacher="minilm")
+    assert {task.unlabelled for task in recipe.tasks.values()} == {("logs.csv",)}
+    assert load_tasks(recipe, files / "cache")["mood"].splits["unlabelled"].rows == 9
+    text = draft_recipe([Path("mails.csv"), Path("logs.csv")])
+    assert "left out: logs.csv" in text and "with --distil, teachers can label its texts" in text
+
+
+def test_a_dev_file_without_the_label_is_not_used_and_said_so(files: Path) -> None:
+    write_tickets("mails.csv")
+    lines = [f"Where is order {n}?,{('billing', 'login')[n % 2]}" for n in range(20)]
+    Path("mails_dev.csv").write_text("\n".join(["message,queue", *lines]), encoding="utf-8")
+    recipe = drafted("mails.csv", "mails_dev.csv")
+    assert recipe.tasks["queue"].dev == ("mails_dev.csv",)
+    assert recipe.tasks["mood"].dev is None, "so few rows are all needed to train"
+    assert 'mails_dev.csv has no column "mood", so it is not used here' in Path("recipe.yaml").read_text("utf-8")
+
+
+def test_a_workbook_is_drafted(files: Path) -> None:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    for row in [("message", "stars"), *((f"Where is order {n}?", n % 5 + 0.5) for n in range(40))]:
+        book.active.append(row)
+    book.save("films.xlsx")
+    recipe = drafted("films.xlsx")
+    assert recipe.tasks["films"].kind == "regression"
+    assert load_tasks(recipe, files / "cache")["films"].task.range == (0.5, 4.5)
+
+
+def test_a_tenth_is_held_out_of_a_hundred_rows_and_more(files: Path) -> None:
+    lines = [f"Where is order {n}?,{('billing', 'login')[n % 2]}" for n in range(100)]
+    Path("many.csv").write_text("\n".join(["message,queue", *lines]), encoding="utf-8")
+    assert drafted("many.csv").tasks["many"].dev == 0.1
+    Path("few.csv").write_text("\n".join(["message,queue", *lines[:99]]), encoding="utf-8")
+    assert drafted("few.csv").tasks["few"].dev is None

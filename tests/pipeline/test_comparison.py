@@ -1,0 +1,263 @@
+"""Two runs are compared row by row, by what was kept of them, and no more is claimed than that allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from understill import cli, numbers, pipeline
+from understill.atomic import read_record, write_record
+from understill.data.taskdata import TaskData, Writer
+from understill.errors import UserError
+from understill.evaluate.metrics import Array, score
+from understill.evaluate.predict import save_predictions
+from understill.inference.predictor import Predictions
+from understill.pipeline import compare
+from understill.recipe import Recipe
+from understill.tasks import Task
+
+MOOD = Task("mood", "classification", ("text",), "label", ("calm", "upset"), metrics=("accuracy", "f1"))
+STARS = Task("stars", "regression", ("text",), "label", metrics=("mse",))
+ROWS = 400
+
+
+#: The text of each row; some texts are there twice, and some of those labelled differently.
+TEXT = np.where(np.arange(ROWS) < 40, np.arange(ROWS) // 2, np.arange(ROWS))
+
+
+def gold_of(task: Task) -> Array:
+    random = np.random.default_rng(len(task.name))
+    if task.kind.name == "regression":
+        return random.uniform(0, 5, ROWS)[TEXT]
+    gold = random.integers(0, 2, ROWS).astype(float)[TEXT]
+    gold[1:40:4] = 1 - gold[:40:4]
+    return gold
+
+
+def answers(task: Task, skill: float, seed: int) -> Array:
+    """Return answers that are right so often, or so far off; the same text gets the same."""
+    random, gold = np.random.default_rng(seed), gold_of(task)
+    _, first, place = np.unique(TEXT, return_index=True, return_inverse=True)
+    if task.kind.name == "regression":
+        said = gold + skill * random.normal(size=ROWS)
+    else:
+        said = np.where(random.random(ROWS) < skill, gold, 1 - gold)
+    return said[first][place]
+
+
+def made_model(
+    root: Path, name: str, said: Mapping[Task, Array], order: Sequence[int], ids: str = "r"
+) -> dict[str, Any]:
+    """Keep the answers of a model as a run does, and return what its record says of it."""
+    scores = {}
+    for task, values in said.items():
+        gold = gold_of(task)
+        data = root / "artifacts" / name / "data.arrow"
+        data.parent.mkdir(parents=True, exist_ok=True)
+        writer = Writer(data, task)
+        for row in order:
+            label = MOOD.labels[int(gold[row])] if task is MOOD else float(gold[row])
+            writer.add(f"{ids}{TEXT[row]:023d}", ["a text"], label)
+        writer.close()
+        logits = np.stack([1 - values, values], axis=1) if task is MOOD else values[:, None]
+        kept = data.parent / "predictions" / f"{task.name}.dev.parquet"
+        split = TaskData(task, "dev", data, "", len(order))
+        save_predictions(kept, split, Predictions(task, logits[list(order)].astype(np.float32)))
+        scores[f"{task.name}/dev"] = score(task, gold, values)
+    return {"folder": f"../artifacts/{name}/model", "scores": scores}
+
+
+def made_run(root: Path, name: str, seeds: Sequence[Mapping[Task, Array]], role: str = "student", **more: Any) -> Path:
+    """Write a finished run of several seeds, each with its rows in an order of its own."""
+    cells = []
+    for seed, said in enumerate(seeds):
+        order = np.random.default_rng(seed).permutation(ROWS).tolist()
+        model = {"role": role, **made_model(root, f"{name}-{seed}", said, order, **more)}
+        cells.append({"variant": "as it is", "seed": seed, "models": {role: model}})
+    (root / name).mkdir()
+    write_record(root / name / "run.json", {"state": "done", **cells[0], "cells": cells})
+    return root / name
+
+
+def run_of(root: Path, name: str, skills: Sequence[float], task: Task = MOOD, first: int = 0, **more: Any) -> str:
+    seeds = [{task: answers(task, skill, first + seed)} for seed, skill in enumerate(skills)]
+    return str(made_run(root, name, seeds, **more))
+
+
+def test_a_better_model_is_found_better_and_the_same_worse_the_other_way(tmp_path: Path) -> None:
+    weak, strong = run_of(tmp_path, "weak", [0.7]), run_of(tmp_path, "strong", [0.85], first=9)
+    (found,) = compare([weak, strong])
+    (row,) = found.compared
+    assert (row.place, row.metric) == ("mood/dev", "accuracy")
+    (check,) = row.checks
+    assert check.test == "McNemar, chi-square" and check.p < 0.001
+    assert check.delta == pytest.approx(row.difference.delta)
+    assert row.difference.delta == pytest.approx(row.second.mean - row.first.mean)
+    assert row.verdict == 1 and row.p == row.difference.p < 0.001
+    assert found.claim.startswith("B is better than A on mood. This is about these very models")
+    assert compare([strong, weak])[0].claim.startswith("B is worse than A on mood")
+
+
+def test_rows_are_joined_whatever_their_order(tmp_path: Path) -> None:
+    """The seeds have their rows in different orders, yet a model that answers the same differs in nothing."""
+    same = {MOOD: answers(MOOD, 0.8, 0)}
+    one, two = made_run(tmp_path, "one", [same, same]), made_run(tmp_path, "two", [same])
+    ((row,),) = (each.compared for each in compare([str(one), str(two)]))
+    assert (row.difference.delta, row.difference.p, row.verdict) == (0.0, 1.0, 0)
+    assert compare([str(one), str(two)])[0].claim == "Nothing may be claimed: on mood there is no difference."
+
+
+def test_seeds_are_drawn_too_and_compared_by_themselves(tmp_path: Path) -> None:
+    weak = run_of(tmp_path, "weak", [0.7, 0.71, 0.69])
+    strong = run_of(tmp_path, "strong", [0.85, 0.84, 0.86], first=9)
+    (found,) = compare([weak, strong])
+    (row,) = found.compared
+    assert row.difference.test == "bootstrap of seeds and rows" and len(row.first.values) == 3
+    (check,) = row.checks
+    assert check.p == pytest.approx(0.1) and check.effect == 1
+    assert "other seeds of the same recipes" in found.claim
+
+
+def test_all_that_is_shown_together_is_corrected_together(tmp_path: Path) -> None:
+    first = run_of(tmp_path, "first", [0.75])
+    others = [run_of(tmp_path, f"other{number}", [0.8], first=5 + number) for number in range(3)]
+    alone = [compare([first, other])[0].compared[0].difference.p for other in others]
+    together = [each.compared[0].p for each in compare([first, *others])]
+    assert min(together) == pytest.approx(min(1, 3 * min(alone)))
+    assert all(corrected >= p for corrected, p in zip(together, alone, strict=True))
+
+
+def test_a_smaller_error_is_better(tmp_path: Path) -> None:
+    near, far = run_of(tmp_path, "near", [0.5], STARS), run_of(tmp_path, "far", [1.0], STARS, first=9)
+    (found,) = compare([near, far])
+    assert found.compared[0].difference.delta > 0 and found.compared[0].verdict == -1
+
+
+def test_models_that_may_be_alike_are_not_told_apart(tmp_path: Path) -> None:
+    names = [run_of(tmp_path, "one", [0.8]), run_of(tmp_path, "two", [0.8], first=9)]
+    assert compare(names)[0].claim == "Nothing may be claimed: on mood the difference may be chance."
+
+
+def test_a_part_is_named_after_a_colon(tmp_path: Path) -> None:
+    run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.8, 0)}])
+    record = read_record(run / "run.json")
+    models = record["cells"][0]["models"]
+    taught = made_model(tmp_path, "t", {MOOD: answers(MOOD, 0.95, 5)}, range(ROWS))
+    models["teacher-mood"] = {"role": "teacher", **taught}
+    record["cells"][0] |= {"answers": "../artifacts/t/predictions", "teachers": taught["scores"]}
+    write_record(run / "run.json", record)
+    for part in ("teachers", "teacher", "teacher-mood"):
+        (found,) = compare([f"{run}:{part}", str(run)])
+        assert found.compared[0].verdict == -1
+    with pytest.raises(UserError, match='no "baseline"; known: student, teacher'):
+        compare([f"{run}:baseline", str(run)])
+
+
+def test_several_teachers_of_a_run_are_no_seeds_of_each_other(tmp_path: Path) -> None:
+    """A weak and a strong one say nothing of what other seeds of either would do, however far both are from B."""
+    run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.6, seed)} for seed in range(2)])
+    record = read_record(run / "run.json")
+    for number, skill in enumerate((0.93, 0.95)):
+        taught = made_model(tmp_path, f"t{number}", {MOOD: answers(MOOD, skill, 5 + number)}, range(ROWS))
+        for cell in record["cells"]:
+            cell["models"][f"teacher-{number}"] = {"role": "teacher", **taught}
+    write_record(run / "run.json", record)
+    (found,) = compare([str(run), f"{run}:teacher"])
+    assert found.compared[0].verdict == 1 and len(found.compared[0].second.values) == 2
+    assert "about these very models" in found.claim
+
+
+def test_other_variants_of_a_study_do_not_count_as_seeds(tmp_path: Path) -> None:
+    run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, 0.8, seed)} for seed in range(3)])
+    record = read_record(run / "run.json")
+    record["cells"][2]["variant"] = "no_annealing"
+    write_record(run / "run.json", record)
+    assert len(compare([str(run), str(run)])[0].compared[0].first.values) == 2
+
+
+def test_a_variant_is_named_after_a_colon_and_its_part_after_a_stroke(tmp_path: Path) -> None:
+    run = made_run(tmp_path, "run", [{MOOD: answers(MOOD, skill, seed)} for seed, skill in enumerate((0.7, 0.7, 0.95))])
+    record = read_record(run / "run.json")
+    record["cells"][2]["variant"] = "soft-with"
+    write_record(run / "run.json", record)
+    for name in ("soft-with", "soft-with/student"):
+        (found,) = compare([str(run), f"{run}:{name}"])
+        assert found.compared[0].second.mean > 0.9 > found.compared[0].first.mean
+        assert [len(side.values) for side in (found.compared[0].first, found.compared[0].second)] == [2, 1]
+    with pytest.raises(UserError, match='no "soft-wiht"; did you mean "soft-with"'):
+        compare([str(run), f"{run}:soft-wiht"])
+    with pytest.raises(UserError, match='no "baseline"; known: as it is, soft-with, student'):
+        compare([str(run), f"{run}:soft-with/baseline"])
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    one = run_of(tmp_path, "one", [0.8])
+    with pytest.raises(UserError, match="nothing to compare"):
+        compare([one])
+    with pytest.raises(UserError, match="no dev set in common: mood/dev and stars/dev"):
+        compare([one, run_of(tmp_path, "scores", [0.5], STARS)])
+    other = Task("mood", "regression", ("text",), "label", metrics=("mse",))
+    with pytest.raises(UserError, match=r"^mood/dev: a classification task for .*one, a regression task for .*graded$"):
+        compare([one, run_of(tmp_path, "graded", [0.5], other)])
+    with pytest.raises(UserError, match=r"the dev sets of .*one and .*else differ: 760 rows are in one only"):
+        compare([one, run_of(tmp_path, "else", [0.8], ids="s")])
+    with pytest.raises(UserError, match="no such model folder"):
+        compare([one, str(tmp_path / "nowhere")])
+    with pytest.raises(UserError, match=r"no run\.json here, so it has no student"):
+        compare([one, f"{tmp_path}/nowhere:student"])
+    for file in (tmp_path / "artifacts" / "one-0" / "predictions").iterdir():
+        file.unlink()
+    with pytest.raises(UserError, match="were not kept"):
+        compare([one, one])
+    for broken in ('{"state": "running"}', '{"models": {"student": {}}}', "[]", "{"):
+        (tmp_path / "one" / "run.json").write_text(broken, encoding="utf-8")
+        with pytest.raises(UserError, match="not finished"):
+            compare([one, one])
+
+
+def test_labels_that_differ_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = run_of(tmp_path, "one", [0.8])
+    turned = 1 - gold_of(MOOD)
+    monkeypatch.setitem(globals(), "gold_of", lambda task: turned)
+    with pytest.raises(UserError, match="different labels for the same rows"):
+        compare([one, run_of(tmp_path, "two", [0.8])])
+
+
+def test_real_runs_and_models_are_compared_on_the_terminal(
+    make_tiny: Callable[..., Recipe], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two seeds of a real recipe, and one of its model folders; tables fit 80 columns."""
+    runs = [pipeline.run(make_tiny(name=f"seed{seed}", seed=seed)) for seed in (0, 1)]
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["compare", str(runs[0].folder), str(runs[1].folder), str(runs[1].models[0].folder)])
+    assert not stop.value.code
+    out = capsys.readouterr().out
+    shown = [line for line in out.splitlines() if line.startswith(("│", "┃"))]
+    assert max(map(len, shown)) <= 80
+    for task in ("mood", "follows", "similar"):
+        assert sum(line.startswith(f"│ {task} ") for line in shown) == 4
+    scores = runs[1].models[0].scores["mood/dev"]["accuracy"] - runs[0].models[0].scores["mood/dev"]["accuracy"]
+    assert numbers.delta("accuracy", scores) in next(line for line in shown if line.startswith("│ mood "))
+    assert all(word in out for word in ("paired bootstrap", "McNemar", "Holm"))
+
+
+def test_what_so_few_seeds_cannot_show_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weak = run_of(tmp_path, "weak", [0.7, 0.71, 0.69])
+    strong = run_of(tmp_path, "strong", [0.85, 0.84, 0.86], first=9)
+    for names, said in (((weak, strong), True), ((weak, run_of(tmp_path, "one", [0.8])), False)):
+        with pytest.raises(SystemExit):
+            cli.main(["compare", *names])
+        told = " ".join(capsys.readouterr().out.split())
+        assert ("with 3 seeds each the smallest possible p of a Mann-Whitney test is 0.1" in told) == said
+
+
+def test_a_mistake_in_the_names_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,45 @@
+"""Files are whole or not there, and only what is dead is swept."""
+
+from __future__ import annotations
+
+import json
+import os
+from errno import ENOSPC
+from pathlib import Path
+
+import pytest
+
+from understill.atomic import STALE, sweep, write_bytes, write_json
+
+
+def test_json_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "facts.json", {"label": "ü", "score": 0.5})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "facts.json", {"score": float("nan")})
+    assert json.loads((tmp_path / "facts.json").read_text(encoding="utf-8")) == {"label": "ü", "score": 0.5}
+    assert [path.name for path in tmp_path.iterdir()] == ["facts.json"]
+
+
+def test_a_file_that_does_not_fit_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[:3])
+        raise OSError(ENOSPC, "No space left on device")
+
+    write_bytes(tmp_path / "page.html", b"old")
+    monkeypatch.setattr(Path, "write_bytes", fill)
+    with pytest.raises(OSError, match="No space left"):
+        write_bytes(tmp_path / "page.html", b"new page")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert (tmp_path / "page.html").read_bytes() == b"old"
+
+
+def test_only_what_was_not_written_to_for_long_is_swept(tmp_path: Path) -> None:
+    for name in (".data-old", ".data-new", "data-whole"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.arrow").write_bytes(b"x")
+    before = (tmp_path / ".data-old").stat().st_mtime - STALE - 60
+    for path in (tmp_path / ".data-old" / "data.arrow", tmp_path / ".data-old", tmp_path / "data-whole"):
+        os.utime(path, (before, before))
+    sweep(tmp_path, ".data-*")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".data-new", "data-whole"]

@@ -194,6 +194,18 @@ def test_missing_splits_are_reported_only_where_they_are_needed(tmp_path: Path) 
     assert "has no train data of sst2" in str(error.value)
 
 
+def test_rows_of_train_may_take_the_place_of_a_dev_set_which_then_only_reports(tmp_path: Path) -> None:
+    rows = "".join(f"gj04\t{number % 2}\t\tSentence number {number}.\n" for number in range(200))
+    folder = lay_out(tmp_path / "glue", {**OFFICIAL, "CoLA/train.tsv": rows})
+    data = {"glue": str(folder), "dev": 0.25}
+    whole = load(folder, tmp_path / "cache", "cola")["cola"]
+    task = load_tasks(make_recipe({"data": data, "tasks": ["cola"]}), tmp_path / "cache")["cola"]
+    train, dev = content(task, "train"), content(task, "dev")
+    assert 30 <= len(dev) <= 70 and sorted(train + dev) == sorted(content(whole, "train"))
+    assert content(task, "dev_official") == content(whole, "dev")
+    assert task.splits["train"].fingerprint != whole.splits["train"].fingerprint
+
+
 def test_ax_needs_mnli_and_glue_needs_its_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ax is answered by the head of mnli → add mnli to tasks"):
         load(tmp_path, tmp_path / "cache", "ax")

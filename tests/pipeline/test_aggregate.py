@@ -134,6 +134,15 @@ def test_teachers_and_new_rows_follow_the_seed_where_the_recipe_says_so(study: C
     assert [model.folder for model in usual.models] == [model.folder for model in one.models], "which has seed 0"
 
 
+def test_an_ensemble_that_follows_the_seed_shares_no_model_with_that_of_another(study: Callable[..., Recipe]) -> None:
+    plans = pipeline.make_study(study(seeds=2, teachers=[{"tasks": "each", "seeds": {"student": 3}}]))
+    teachers = [[model for model in plan.models if model.role == "teacher"] for _, plan in plans.cells]
+    assert [[model.seed for model in mine] for mine in teachers] == [[0, 1, 2], [3, 4, 5]]
+    assert teachers[1][0].name == "teacher-seed3-mood"
+    alone = pipeline.make_plan(study(seed=1, teachers=[{"tasks": "each", "seeds": [3, 4, 5]}]))
+    assert [each.folder for each in alone.models] == [each.folder for each in plans.cells[1][1].models]
+
+
 def test_candidates_of_all_runs_are_trained_before_any_choice_is_made(study: Callable[..., Recipe]) -> None:
     teachers = [{"name": "c", "tasks": "together", "grid": {"heads": {"dropout": [0.0, 0.1]}}, "finetune": True}]
     best = {"best": {"count": 1, "by": ["mood"]}, "weak": "keep"}

@@ -54,6 +54,28 @@ def test_a_count_of_seeds_begins_at_the_seed_and_a_list_is_taken_as_it_is(
     assert whole.seed == seeds[0]
 
 
+@pytest.mark.parametrize(
+    ("given", "seeds"),
+    [
+        (None, (0,)),
+        (2, (0, 1)),
+        ([7, 0], (7, 0)),
+        ("student", (5,)),
+        ({"student": 1}, (5,)),
+        ({"student": 2}, (10, 11)),
+    ],
+)
+def test_teachers_have_seeds_of_their_own_or_follow_the_student(given: Any, seeds: tuple[int, ...]) -> None:
+    (teacher,) = recipe(teachers=[{"tasks": "each", **({"seeds": given} if given else {})}]).trained
+    assert teacher.seeds_for(5) == seeds
+
+
+@pytest.mark.parametrize("given", ["teacher", {"me": 2}, {"student": [1, 2]}, {"student": 2, "me": 1}])
+def test_seeds_of_a_teacher_that_mean_nothing_are_refused_with_what_to_write(given: Any) -> None:
+    (problem,) = problems(teachers=[{"tasks": "each", "seeds": given}])
+    assert problem.endswith("is not allowed → write 3, [0, 7], student, or {student: 3}")
+
+
 def test_the_runs_of_a_study_have_plain_recipes_that_differ_in_what_they_are_to_differ_in() -> None:
     whole = recipe(seeds=2, ablations={"half": {"student.distil.anneal": 0.5}})
     assert [cell.name for cell in whole.cells] == ["seed0", "seed1", "half-seed0", "half-seed1"]

@@ -77,8 +77,7 @@ def _before_finetuning(
     settings = recipe.settings(spec)
     groups = {"": keys} if spec.models == "together" else {f"-{key}": [key] for key in keys}
     mine = trained[str(spec.name)] = []
-    # Where the recipe does not say, not the student's: one set of teachers serves all its seeds.
-    seeds = (recipe.seed,) if spec.seeds == "student" else spec.seeds or (0,)
+    seeds = spec.seeds_for(recipe.seed)
     for seed in seeds:
         name = f"{spec.name}-seed{seed}" if len(seeds) > 1 else str(spec.name)
         start = start_of(inputs, settings, trained)

@@ -35,6 +35,7 @@ class DataSpec(Section):
     paths: ClassVar[tuple[str, ...]] = ("glue",)
 
     glue: str | None = None
+    dev: Annotated[float, Field(gt=0, lt=1)] | None = None  # of GLUE's train, to choose by; its dev sets only report
     demo: DemoData | None = None
     on_bad_row: Literal["stop", "skip"] = "stop"
 

@@ -144,7 +144,7 @@ class TrainedSpec(Partial, _BuiltIn):
     type: Literal["trained"] = "trained"
     teaches: Names | None = None  # those of its tasks that it teaches; all, where the recipe does not say
     models: Literal["each", "together"] = "each"
-    seeds: tuple[Seed, ...] | Literal["student"] = ()  # of its own, or that of the student, with which it changes
+    seeds: tuple[Seed, ...] | Literal["student"] | dict[str, int] = ()  # its own, or the student's
     folds: Annotated[int, Field(ge=2, le=100)] | None = None  # each row is labelled by a model that has not seen it
     grid: dict[str, Any] = Field(default_factory=dict)  # a teacher for each combination; taken apart before
 
@@ -160,7 +160,20 @@ class TrainedSpec(Partial, _BuiltIn):
     @field_validator("seeds", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        return value if value == "student" else several_seeds(value)
+        if value == "student":
+            return value
+        if isinstance(value, dict) and list(value) == ["student"] and isinstance(value["student"], int):
+            return {"student": len(several_seeds(value["student"]))}
+        if isinstance(value, dict) or (isinstance(value, str) and not value.isdigit()):
+            raise ValueError(f"{shown(value)} is not allowed → write 3, [0, 7], student, or {{student: 3}}")
+        return several_seeds(value)
+
+    def seeds_for(self, student: int) -> tuple[int, ...]:
+        """Return the seeds of its models beside a student's; no two students share one that follows theirs."""
+        if isinstance(self.seeds, tuple):
+            return self.seeds or (0,)  # not the student's: one set of teachers serves all its seeds
+        count = 1 if self.seeds == "student" else self.seeds["student"]
+        return tuple(range(count * student, count * (student + 1)))
 
     def faults(self) -> Iterator[Fault]:
         """Yield what a teacher cannot be trained for."""

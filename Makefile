@@ -20,7 +20,7 @@ export HF_HUB_OFFLINE := 1
 unexport TOKENIZERS_PARALLELISM
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint types docs bench
+.PHONY: help install demo test test-all lint types docs results bench
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,9 +53,12 @@ lint: install ## check style and the direction of imports
 types: install ## check the types of src
 	$(BIN)/mypy
 
-docs: install ## write the reference pages and build the site into build/site; a broken link is an error
+docs: results ## write the reference pages and build the site into build/site; a broken link is an error
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict
+
+results: install ## make docs/results.md, its pictures and the README's table anew from docs/results/*.json
+	$(BIN)/python benchmarks/results.py
 
 bench: install ## run every benchmark in its small size
 	@set -e; for program in benchmarks/[a-z]*.py; do \

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import re
 import sys
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import typer.main
@@ -18,7 +16,6 @@ from understill.cli import app
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "docs" / "reference"
-RESULTS = ROOT / "docs" / "results"
 NOTE = "<!-- Written by `python docs/generate.py`; change the source, not this page. -->"
 
 
@@ -128,88 +125,12 @@ def modules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """Return the mean, and half of its 95 % interval by Student's t."""
-    from scipy import stats
-
-    half = stats.t.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
-    return fmean(values), float(half)
-
-
-def measured() -> list[tuple[str, str, str, list[float], list[float]]]:
-    """Return student, what is scored, teachers, and the scores without and with teachers by seed, as they are kept."""
-    kept = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in ("bam-seeds", "bilstm", "classic")}
-    first = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"]
-
-    def glue(model: str) -> float:
-        scores = kept["bam-seeds"]["models"][model]["scores"]
-        return 100 * fmean(next(iter(scores[f"{task}/dev"].values())) for task in first)
-
-    def classic(recipe: str, role: str) -> list[float]:
-        return [kept["classic"]["scores"][f"{recipe}, seed {seed}"]["mean"][role] for seed in range(3)]
-
-    def words(part: str, name: str, task: str) -> list[float]:
-        models = kept["bilstm"][part].get("models", kept["bilstm"][part])
-        return [models[name.format(seed)]["dev"][f"{task}/dev"]["accuracy"] for seed in range(3)]
-
-    rows = [
-        (
-            "BiLSTM, word vectors",
-            "SST-2",
-            "91.4",
-            words("plain at its own best", "dropout of vectors 0.5, seed {}", "sst2"),
-            words("with word vectors, 20,000 steps", "potion, both, seed {}", "sst2"),
-        )
-    ]
-    for task, name in (("qqp", "QQP"), ("mnli", "MNLI-m")):
-        teacher = kept["bilstm"][task]["models"][f"teacher-{task}"]["dev"][f"{task}/dev"]["accuracy"]
-        both = (words(task, f"seed{{}}/{role}", task) for role in ("baseline", "student"))
-        rows.append(("BiLSTM", name, f"{teacher + 1e-9:.1f}", *both))
-    both = ([glue(f"bam-{seed}/{role}") for seed in range(3)] for role in ("baseline", "student"))
-    rows.append(("`bam`, 6 layers", "GLUE", "–", *both))
-    for recipe, student in (
-        ("hinton", "3 layers"),
-        ("born_again_single", "6 layers"),
-        ("born_again_multi", "6 layers"),
-    ):
-        teachers, baseline, distilled = (classic(recipe, role) for role in ("teachers", "baseline", "student"))
-        rows.append((f"`{recipe}`, {student}", "GLUE", f"{teachers[0]:.1f}", baseline, distilled))
-    return rows
-
-
-def results_table() -> str:
-    """Return the README's table of results, from the scores in docs/results."""
-    lines = [
-        "| student | task | teachers | without teachers | distilled | gain |",
-        "|---|---|---|---|---|---|",
-    ]
-    for student, task, teachers, without, distilled in measured():
-        gain, half = interval([after - before for before, after in zip(without, distilled, strict=True)])
-        before, after = ("{:.1f} ± {:.1f}".format(*interval(scores)) for scores in (without, distilled))
-        ends = f"{gain - half:+.1f} to {gain + half:+.1f}".replace("-", "−")
-        shown = f"{gain:+.1f} ({ends})".replace("-", "−")
-        lines.append(f"| {student} | {task} | {teachers} | {before} | {after} | {shown} |")
-    return "\n".join(lines) + "\n"
-
-
-def with_results(readme: str) -> str:
-    """Return the README with its table renewed."""
-    return re.sub(
-        r"(<!-- results: .*? -->\n).*?(<!-- /results -->)",
-        lambda match: f"{match[1]}\n{results_table()}\n{match[2]}",
-        readme,
-        flags=re.S,
-    )
-
-
 def pages() -> dict[Path, str]:
-    """Return the content of every page that is generated, in whole or in part."""
-    readme = ROOT / "README.md"
+    """Return the content of every page that is generated."""
     return {
         PLACE / "cli.md": command_line_page(),
         PLACE / "modules.md": modules_page(),
         PLACE / "python.md": python_page(),
-        readme: with_results(readme.read_text(encoding="utf-8")),
     }
 
 

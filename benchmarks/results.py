@@ -154,7 +154,7 @@ def answers_of(run: Path) -> Iterator[tuple[str, int, str, np.ndarray]]:
             for place in model["scores"] if model["role"] != "teacher" else ():
                 path = kept_at(folder, place)
                 logits = read_kept(path, kept_task(path, ())).predictions.logits
-                one = logits.argmax(1).astype(np.uint8) if logits.shape[1] > 1 else logits[:, 0].astype(np.float16)
+                one = logits.argmax(1).astype(np.uint8) if logits.shape[1] > 1 else logits[:, 0].astype(np.float32)
                 yield f"{variant}{model['role']}", cell["seed"], place, one
 
 
@@ -185,8 +185,8 @@ def kept_answers(name: str) -> Iterator[tuple[str, int, np.ndarray]]:
                 yield from ((what, int(seed), arrays[key][:, at]) for at, seed in enumerate(seeds.split()))
 
 
-def check(name: str, glue: Path) -> str:
-    """Score kept answers by GLUE's own labels and compare with the kept scores; return what was compared."""
+def check(name: str, glue: Path) -> tuple[int, float]:
+    """Score kept answers by GLUE's own labels; return how many scores, and how far the worst is from the kept one."""
     import tempfile
 
     from understill.data.encode import all_gold
@@ -205,7 +205,7 @@ def check(name: str, glue: Path) -> str:
             kept = data.stored(name)["scores"][column][str(seed)][place]
             apart = [abs(mine[metric] - value) for metric, value in kept.items()]
             count, worst = count + len(apart), max(worst, *apart)
-    return f"{count} scores of kept answers, at most {100 * worst:.3f} points from the kept scores"
+    return count, worst
 
 
 # The program ----------------------------------------------------------------------------------------------------------
@@ -237,7 +237,8 @@ def main(arguments: list[str] | None = None) -> None:
         if given.missing:
             print(missing())
         elif given.check:
-            print(check(given.check, given.glue))
+            count, worst = check(given.check, given.glue)
+            print(f"{count} scores of kept answers, at most {100 * worst:.3f} points from the kept scores")
         else:
             made = [add(given.add, given.row)] if given.add else []
             made += [keep_answers(given.add, given.row)] if given.add and given.predictions else []

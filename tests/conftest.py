@@ -145,3 +145,27 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             f"Triton kernels: {len(skipped)} tests not run; with `pip install triton` they need no GPU"
         )
+
+
+@pytest.fixture
+def small_glue(tmp_path: Path) -> Path:
+    """Two GLUE tasks made of the demo's sentences, with unlabelled text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from understill.data import demo
+
+    folder = tmp_path / "glue"
+    for name, kind in (("RTE", str), ("STS-B", float)):
+        (folder / name).mkdir(parents=True)
+        for split, rows in (("train", 48), ("dev", 24)):
+            (batch,) = demo.batches("similar", split, rows, 0)
+            scores = batch.column("label").to_pylist()
+            label = [int(score < 2.5) for score in scores] if kind is str else scores
+            columns = {
+                "sentence1": batch.column("first"),
+                "sentence2": batch.column("second"),
+                "label": pa.array(label),
+            }
+            pq.write_table(pa.table(columns), folder / name / f"{split}.parquet")
+    return folder

@@ -129,7 +129,30 @@ def test_a_run_is_kept_with_every_seed_metric_and_answer_and_further_seeds_join_
         assert run.cell and own[str(run.cell.seed)] == results.rounded(model.scores)
     answers = {(what, seed): one for what, seed, one in results.kept_answers("row")}
     assert {seed for _, seed in answers} == {0, 1, 2}
-    assert answers["model:mood/dev", 1].dtype == np.uint8 and answers["model:similar/dev", 1].dtype == np.float16
+    assert answers["model:mood/dev", 1].dtype == np.uint8 and answers["model:similar/dev", 1].dtype == np.float32
+
+
+def test_a_run_of_its_row_is_taken_in_and_its_kept_answers_give_its_kept_scores(
+    results: Any, store: Path, monkeypatch: pytest.MonkeyPatch, tiny: Path, small_glue: Path, tmp_path: Path
+) -> None:
+    given = {"tasks": ["rte", "stsb"], "encoder": {"name": str(tiny), "max_length": 32}, "data.dev": 0.3}
+    row = {"recipe": "multi", "seeds": 2, "set": {**given, "training.steps": 3}}
+    monkeypatch.setattr(results.data, "plan", lambda: {"protocol": {"training.keep": "last"}, "runs": {"row": row}})
+    place = (f"data.glue={small_glue}", f"output.folder={tmp_path / 'runs'}", "machine.device=cpu")
+    recipe = load_recipe(ROOT / "recipes" / "multi.yaml", (*results.data.settings("row", [0, 1]), *place))
+    study = pipeline.run_study(recipe)
+    results.add(study[0].folder, "row")
+    results.keep_answers(study[0].folder, "row")
+    count, worst = results.check("row", small_glue)
+    assert count == 2 * (2 * 1 + 2 * 3) and worst < 1e-5, "of two seeds, on held-out rows and on GLUE's own dev sets"
+    own = results.data.stored("row")["scores"]["model"]["0"]
+    assert results.data.scores("row/model", "rte") == pytest.approx(
+        {
+            int(seed): 100 * each["rte/dev_official"]["accuracy"]
+            for seed, each in results.data.stored("row")["scores"]["model"].items()
+        }
+    )
+    assert set(own) == {"rte/dev", "rte/dev_official", "stsb/dev", "stsb/dev_official"}
 
 
 def test_a_run_of_another_recipe_is_refused(results: Any, store: Path, make_tiny: Callable[..., Recipe]) -> None:

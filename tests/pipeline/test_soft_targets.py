@@ -516,27 +516,6 @@ def test_a_record_that_cannot_be_read_stops_cleaning(distil: Callable[..., Recip
 # The project's recipes in miniature -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_glue(tmp_path: Path) -> Path:
-    """Two GLUE tasks made of the demo's sentences, with unlabelled text."""
-    import pyarrow as pa
-
-    folder = tmp_path / "glue"
-    for name, kind in (("RTE", str), ("STS-B", float)):
-        (folder / name).mkdir(parents=True)
-        for split, rows in (("train", 48), ("dev", 24)):
-            (batch,) = demo.batches("similar", split, rows, 0)
-            scores = batch.column("label").to_pylist()
-            label = [int(score < 2.5) for score in scores] if kind is str else scores
-            columns = {
-                "sentence1": batch.column("first"),
-                "sentence2": batch.column("second"),
-                "label": pa.array(label),
-            }
-            pq.write_table(pa.table(columns), folder / name / f"{split}.parquet")
-    return folder
-
-
 def in_miniature(name: str, glue: Path, encoder: Path, runs: Path, *sets: str) -> Recipe:
     """Return a recipe of the project with its structure as it is, made small."""
     values = load_recipe(ROOT / "recipes" / f"{name}.yaml", sets).model_dump(mode="json")

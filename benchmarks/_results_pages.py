@@ -12,6 +12,7 @@ from _results_data import (
     NAMES,
     RESULTS,
     ROOT,
+    command,
     evaluate,
     gain,
     plan,
@@ -130,6 +131,12 @@ def summary_table() -> str:
     return _drawn(lines)
 
 
+def commands() -> str:
+    """Return the command of every run, in the order of the queue."""
+    lines = (command(name, seeds_asked(name)).replace(" --set ", " \\\n  --set ", 1) for name in plan()["runs"])
+    return "```bash\n" + "\n".join(lines) + "\n```"
+
+
 def _drawn(lines: list[list[str]]) -> str:
     """Write a table as Markdown, its head first."""
     head, *rows = (f"| {' | '.join(line)} |" for line in lines)
@@ -143,8 +150,8 @@ def renewed(page: str) -> str:
     """Return a page with its tables and numbers made anew."""
 
     def made(match: re.Match[str]) -> str:
-        body = summary_table() if match[2] == "summary" else table(match[2])
-        return f"{match[1]}\n{body}\n\n{match[3]}"
+        whole = {"summary": summary_table, "commands": commands}.get(match[2], lambda: table(match[2]))
+        return f"{match[1]}\n{whole()}\n\n{match[3]}"
 
     return NUMBER.sub(lambda match: f"{match[1]}{evaluate(match[2])}{match[3]}", TABLE.sub(made, page))
 

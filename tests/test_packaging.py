@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = {"help", "install", "demo", "test", "test-all", "lint", "types", "docs", "bench"}
+TARGETS = {"help", "install", "demo", "test", "test-all", "lint", "results", "types", "docs", "bench"}
 EXTRAS = {"excel", "demo", "hub", "augment", "onnx", "serve", "dev"}
 
 

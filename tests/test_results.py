@@ -95,6 +95,16 @@ def test_what_is_missing_is_named_in_order_with_seeds_minutes_and_command(result
     assert all(line.startswith("  understill run recipes/") for line in lines[2::3])
 
 
+def test_the_program_prints_the_queue_and_refuses_half_a_request(
+    results: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results.main(["--small"])
+    assert capsys.readouterr().out.strip() == results.missing()
+    with pytest.raises(SystemExit) as error:
+        results.main(["--add", "runs/bam"])
+    assert error.value.code == 2 and "--add RUN goes with --row NAME" in capsys.readouterr().err
+
+
 # A finished run -------------------------------------------------------------------------------------------------------
 
 

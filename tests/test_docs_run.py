@@ -92,7 +92,7 @@ def test_init_writes_the_recipe_of_the_page_on_own_data(tmp_path: Path, monkeypa
     files = write_own_files(tmp_path)
     own = blocks(OWN, "yaml")[0]
     assert own.body.count("\n") == 6  # "six lines"
-    guessed = yaml.safe_load(draft_recipe([Path(name) for name in files]))["tasks"].values()
+    guessed = yaml.safe_load(draft_recipe([Path(name) for name in files]).text)["tasks"].values()
     given = yaml.safe_load(own.body)["tasks"].values()
     keys = ("train", "text", "label")
     assert [{key: task[key] for key in keys} for task in guessed] == [
@@ -110,7 +110,7 @@ def test_pages_ask_the_run_that_init_names(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_own_files(tmp_path)
-    assert yaml.safe_load(draft_recipe([Path(file) for file in files]))["name"] == name
+    assert yaml.safe_load(draft_recipe([Path(file) for file in files]).text)["name"] == name
     assert f"understill predict runs/{name} --text" in (ROOT / page).read_text(encoding="utf-8")
 
 

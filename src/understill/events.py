@@ -158,7 +158,7 @@ class Evaluated(Event):
     step: int
     score: float  # mean primary metric
     scores: Scores
-    best: bool
+    best: bool  # so far, where the best weights are kept
 
 
 @dataclass(frozen=True)

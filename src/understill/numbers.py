@@ -84,20 +84,21 @@ def ratio(factor: float) -> str:
     return f"{factor:.{min(digits, 2)}f}×"
 
 
-def duration(seconds: float) -> str:
-    """Write a time in the unit that people would use, from milliseconds to hours."""
+def duration(seconds: float, *, whole: bool = False) -> str:
+    """Write a time in the unit that people would use, from milliseconds to hours; `whole`: no part of a second."""
+    seconds = round(seconds) if whole else seconds
     if seconds <= 0:
         return "0 s"
     if seconds < 0.9995:
         return f"{1000 * seconds:.3g} ms"
     if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 90:
-        return f"{whole} s"
-    if whole < 5400:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
+        return f"{seconds:.{0 if whole else 1}f} s"
+    rounded = round(seconds)
+    if rounded < 90:
+        return f"{rounded} s"
+    if rounded < 5400:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600:,} h {rounded % 3600 // 60:02d} min"
 
 
 def file_size(count: float) -> str:

@@ -13,11 +13,17 @@ from understill import pipeline
 from understill.events import TrainingState, Waiting
 
 
-def test_init_writes_a_recipe_and_says_what_is_next(at: Desk) -> None:
-    assert at.init.out.splitlines() == [
-        "wrote recipe.yaml; look it over, then:",
-        "  understill check recipe.yaml",
-        "  understill run recipe.yaml",
+def test_init_says_what_it_guessed_and_what_to_type_next(at: Desk) -> None:
+    lines = at.init.out.splitlines()
+    assert lines[0] == "wrote recipe.yaml, guessed from the first rows of your files; look it over:"
+    assert "  tickets: classification; text: message; label: queue (2 seen: billing, delivery)" in lines
+    assert "  pairs: classification; text: question and candidate; label: same (2 seen: 0, 1)" in lines
+    assert any("keep one if the other is something else" in line for line in lines), "a doubt about the pairs"
+    commands = [line.strip().split("   ")[0] for line in lines[lines.index("then type:") + 1 :]]
+    assert commands == [
+        "understill check recipe.yaml",
+        "understill run recipe.yaml",
+        'understill predict runs/my-tasks --text "…"',
     ]
     text = Path("recipe.yaml").read_text(encoding="utf-8")
     assert "text: [question, candidate]" in text

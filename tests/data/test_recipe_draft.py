@@ -60,7 +60,7 @@ def test_train_and_dev_are_paired_and_kinds_inferred(files: Path) -> None:
 
 
 def test_the_drafted_recipe_loads_and_its_data_too(files: Path) -> None:
-    text = draft_recipe([Path(name) for name in ("tickets.csv", "tickets_dev.csv", "pairs.jsonl")])
+    text = draft_recipe([Path(name) for name in ("tickets.csv", "tickets_dev.csv", "pairs.jsonl")]).text
     Path("recipe.yaml").write_text(text, encoding="utf-8")
     loaded = load_tasks(load_recipe(Path("recipe.yaml")), files / "cache")
     assert loaded["tickets"].task.labels == ("billing", "login", "returns")
@@ -89,7 +89,7 @@ def test_questions_with_several_answers_are_taken_for_a_ranking(
         for i in range(400)
     ]
     Path("faq.csv").write_text("\n".join(["question,answer,helps", *rows]), encoding="utf-8")
-    Path("recipe.yaml").write_text(draft_recipe([Path("faq.csv")]), encoding="utf-8")
+    Path("recipe.yaml").write_text(draft_recipe([Path("faq.csv")]).text, encoding="utf-8")
     recipe = load_recipe(Path("recipe.yaml"))
     assert recipe.tasks["faq"].kind == kind
     assert load_tasks(recipe, tmp_path / "cache")["faq"].task.text == ("question", "answer")
@@ -111,7 +111,7 @@ def test_a_file_called_train_is_named_after_its_folder(files: Path) -> None:
 def test_files_without_labels_are_left_out_with_the_reason(files: Path) -> None:
     lines = [f"a line of the log, number {i}" for i in range(9)]
     Path("logs.tsv").write_text("\n".join(["text", *lines]), encoding="utf-8")
-    text = draft_recipe([Path("tickets.csv"), Path("logs.tsv")])
+    text = draft_recipe([Path("tickets.csv"), Path("logs.tsv")]).text
     assert "# left out: logs.tsv: no column looks like a label or a score; columns: text (text)" in text
     with pytest.raises(UserError, match="a task needs a column of text and one of labels or scores"):
         draft_recipe([Path("logs.tsv")])
@@ -142,7 +142,7 @@ def test_whatever_the_file_holds_the_yaml_is_valid(
     path = tmp_path_factory.mktemp("odd") / "odd.jsonl"
     rows = [{column: f"some longer text {i} {example}", "the label": "yes" if i % 2 else "no"} for i in range(20)]
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    values = read_yaml_value(draft_recipe([path]), "draft")
+    values = read_yaml_value(draft_recipe([path]).text, "draft")
     make_recipe(values)
     assert values["tasks"]["odd"]["text"] in (column, [column, "the label"])
 
@@ -152,7 +152,7 @@ def test_whatever_the_file_holds_the_yaml_is_valid(
 
 def drafted(*files: str, teacher: str | None = None) -> Recipe:
     """The recipe that is written for files, once it has been read again."""
-    Path("recipe.yaml").write_text(draft_recipe([Path(name) for name in files], teacher), encoding="utf-8")
+    Path("recipe.yaml").write_text(draft_recipe([Path(name) for name in files], teacher).text, encoding="utf-8")
     return load_recipe(Path("recipe.yaml"))
 
 
@@ -176,7 +176,7 @@ def test_every_inferred_value_has_a_reason_and_training_is_left_to_the_run(files
     write_tickets("mails.csv", ";", "utf-16")
     for teacher in (None, "minilm"):
         names = ("tickets.csv", "tickets_dev.csv", "pairs.jsonl", "mails.csv")
-        text = draft_recipe([Path(name) for name in names], teacher)
+        text = draft_recipe([Path(name) for name in names], teacher).text
         assert keys_without_reason(text) == []
         assert not {"training", "epochs", "lr", "batch"} & set(read_yaml_value(text, "draft"))
         assert "# training: left out" in text
@@ -239,7 +239,7 @@ def test_texts_without_labels_are_for_the_teacher(files: Path) -> None:
     recipe = drafted("mails.csv", "logs.csv", teacher="minilm")
     assert {task.unlabelled for task in recipe.tasks.values()} == {("logs.csv",)}
     assert load_tasks(recipe, files / "cache")["mood"].splits["unlabelled"].rows == 9
-    text = draft_recipe([Path("mails.csv"), Path("logs.csv")])
+    text = draft_recipe([Path("mails.csv"), Path("logs.csv")]).text
     assert "left out: logs.csv" in text and "with --distil, teachers can label its texts" in text
 
 

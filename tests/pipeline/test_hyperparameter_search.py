@@ -335,3 +335,16 @@ def test_what_is_foreseen_is_what_the_rule_gives(open_recipe: Callable[..., Reci
     assert training.steps == hyperparameters.steps_for(shape_of(plan, model).total, 1, 8)
     assert math.isclose(times, 1.0)
     assert training.rate > 0
+
+
+@pytest.mark.parametrize(("task", "decided"), [("mood", "task heads start"), ("similar", "pairs are read")])
+def test_nothing_is_said_of_what_a_trial_will_decide(
+    task: str, decided: str, open_recipe: Callable[..., Recipe], quick: None
+) -> None:
+    plan = make_plan(open_recipe(tasks=[task]))
+    (model,) = plan.models
+    choice, _ = foreseen(plan, model)
+    by_rule_alone = by_rule(model, shape_of(plan, model), 200).reasons
+    assert any(reason.startswith(decided) for reason in by_rule_alone)
+    assert not any(reason.startswith(decided) for reason in choice.reasons)
+    assert choice.reasons[-1] == f"to be tried on held-out rows first: {', '.join(choice.trial)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -141,3 +142,12 @@ def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(monkeypatch: pytest.Monke
         count(6)
     assert "predicting [a].csv" in text.getvalue()
     assert "11 rows" in text.getvalue()
+
+
+def test_time_spent_and_time_left_are_written_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=200, force_terminal=True, color_system=None, **terminal.console.PLAIN)
+    monkeypatch.setattr(terminal.console, "err", console)
+    with terminal.LiveProgress() as watch:
+        watch(replace(report(7), seconds_left=4.2))
+    assert re.search(r"· 4 s left +0 s", text.getvalue())

@@ -50,12 +50,11 @@ def init(
         raise UserError(f"--out {out}: there is no folder {out.parent}")
     if teacher and not distil:
         raise UserError(f"--teacher {teacher}: only a recipe that distils has a teacher → add --distil")
-    text = draft_recipe(files, (teacher or "minilm") if distil else None)
-    out.write_text(text, encoding="utf-8")
-    for line in text.splitlines():
-        if line.startswith("# left out:"):
-            logging.getLogger(__name__).warning(line.removeprefix("# "))
-    terminal.say(f"wrote {out}; look it over, then:\n  understill check {out}\n  understill run {out}")
+    draft = draft_recipe(files, (teacher or "minilm") if distil else None)
+    out.write_text(draft.text, encoding="utf-8")
+    for reason in draft.left_out:
+        logging.getLogger(__name__).warning("left out: %s", reason)
+    terminal.show_draft(out, draft)
 
 
 @app.command(

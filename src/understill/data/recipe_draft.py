@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from understill.data.infer import InferredTask, infer_tasks
@@ -15,22 +16,48 @@ from understill.tasks.cells import as_score, pointed
 MARGIN = 34
 
 
-def draft_recipe(paths: Sequence[Path], teacher: str | None = None) -> str:
+@dataclass(frozen=True)
+class Draft:
+    """A recipe that was inferred from files."""
+
+    name: str  # of the run
+    text: str
+    guesses: tuple[str, ...]  # a line for each task, and for each doubt about it
+    left_out: tuple[str, ...]  # why files are not used
+
+
+def draft_recipe(paths: Sequence[Path], teacher: str | None = None) -> Draft:
     """Return a commented recipe for these files; with the encoder of a teacher, one that distils a small student."""
     inferred, left_out = infer_tasks(paths, teacher is not None)
-    name = _yaml(inferred[0].name) if len(inferred) == 1 else "my-tasks"
+    reasons = tuple(_printable(reason, 300) for reason in left_out)
+    name = inferred[0].name if len(inferred) == 1 else "my-tasks"
+    guesses = tuple(line for task in inferred for line in _guesses(task))
+    return Draft(name, _text(inferred, name, reasons, teacher), guesses, reasons)
+
+
+def _guesses(task: InferredTask) -> list[str]:
+    """Say in a line what a task was taken for, and then what is doubtful about it."""
+    label = f"label: {_printable(task.label.name, 40)} ({_why_label(task)})"
+    texts = " and ".join(_printable(name, 40) for name in task.text)
+    return [
+        f"{task.name}: {task.kind}; text: {texts}; {label}",
+        *(f"  {_printable(each, 300)}" for each in task.doubts),
+    ]
+
+
+def _text(inferred: Sequence[InferredTask], name: str, left_out: Sequence[str], teacher: str | None) -> str:
     lines = [
         "# A first recipe, inferred from the first rows of your files. Look it over, then:",
         "#   understill check RECIPE    reads all rows and says what would run",
         "#   understill run RECIPE      trains and evaluates",
-        _line(f"name: {name}", "the name of the run folder"),
+        _line(f"name: {_yaml(name)}", "the name of the run folder"),
         "",
         "tasks:",
     ]
     for number, task in enumerate(inferred):
         shown = any(task.profile is other.profile for other in inferred[:number])
         lines += [f"  {line}".rstrip() for line in _task_lines(task, not shown)]
-    lines += [f"# left out: {_printable(reason, 300)}" for reason in left_out]
+    lines += [f"# left out: {reason}" for reason in left_out]
     lines += [
         "",
         "data:",

@@ -26,6 +26,7 @@ from understill.models.multitask import MultiTaskModel
 from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
 from understill.pipeline.hyperparameters import (
     BEGINNINGS,
+    PAIRS,
     RATES,
     Choice,
     Shape,
@@ -102,9 +103,16 @@ def foreseen(plan: Plan, model: ModelPlan) -> tuple[Choice, float]:
     choice = by_rule(model, shape, dev_rows(model))
     names = [each.name for each in candidates_of(model, choice.settings, shape)]
     if len(names) > 1:
+        settled = [each for each in choice.reasons if not _tried(each, model)]
         tried = f"to be tried on held-out rows first: {', '.join(names)}"
-        return replace(choice, reasons=(*choice.reasons, tried)), 1 + TRIAL
+        return replace(choice, reasons=(*settled, tried), trial={name: {} for name in names}), 1 + TRIAL
     return choice, 3.0 if choice.settings.training.start == "contrastive" else 1.0
+
+
+def _tried(reason: str, model: ModelPlan) -> bool:
+    """Tell whether a trial decides what the rule gives a reason for: how pairs are read, or else how heads begin."""
+    pairs = any(task.pair for task in model.tasks)
+    return reason.startswith(PAIRS) if pairs else reason in BEGINNINGS.values()
 
 
 # The trial ------------------------------------------------------------------------------------------------------------
@@ -238,8 +246,8 @@ def _apart_or_together(
     usual = "siamese" if winner is candidates[0] else "linear"
     heads = heads.model_copy(update={"pairs": usual, "tasks": {**heads.tasks, **own}})
     words = {"siamese": "apart (siamese)", "linear": "together (cross-encoder)"}
-    reasons = [each for each in choice.reasons if not each.startswith("pairs are read")]
-    reasons += [f"{name}: pairs are read {words[head]}" for name, head in kinds.items()]
+    reasons = [each for each in choice.reasons if not each.startswith(PAIRS)]
+    reasons += [f"{name}: {PAIRS} {words[head]}" for name, head in kinds.items()]
     reasons[-1] += f" {evidence}"
     rate = winner.settings.training.rate
     if rate != choice.settings.training.rate:

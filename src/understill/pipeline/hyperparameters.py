@@ -31,6 +31,8 @@ AFTER_CONTRAST = 5
 GENTLE = (2e-5, 3e-4)
 #: Pairs of classes are read together from so many rows on.
 APART = 5000
+#: How the reason for their heads begins.
+PAIRS = "pairs are read"
 #: Dev rows below which the last weights are kept: fewer would choose by chance.
 DEV = 100
 #: Looks at the dev sets during training.
@@ -206,9 +208,7 @@ def _pairs(model: ModelPlan, heads: HeadsSpec, shape: Shape) -> tuple[HeadsSpec,
     if not names or shape.own:
         return heads.model_copy(update={"pairs": "linear"}), ""
     apart = not many_pairs(model, shape)
-    reason = (
-        f"pairs are read {'apart (siamese)' if apart else 'together (cross-encoder)'}: {'fewer' if apart else 'more'}"
-    )
+    reason = f"{PAIRS} {'apart (siamese)' if apart else 'together (cross-encoder)'}: {'fewer' if apart else 'more'}"
     return heads.model_copy(update={"pairs": "siamese" if apart else "linear"}), f"{reason} than {APART:,} rows"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from understill.numbers import duration
@@ -10,9 +11,24 @@ from understill.terminal import console
 from understill.terminal.listings import show_data
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from understill.data.load import LoadedTask
+    from understill.data.recipe_draft import Draft
     from understill.estimate import Estimate
     from understill.pipeline.plan.parts import Plan, Study
+
+
+def show_draft(path: Path, draft: Draft) -> None:
+    """Show what was guessed for a recipe, and what to type next."""
+    console.say(f"wrote {path}, guessed from the first rows of your files; look it over:")
+    for guess in draft.guesses:
+        console.say(f"  {guess}")
+    recipe = quote(str(path))
+    console.say("then type:")
+    console.say(f"  understill check {recipe}   # reads all rows; says what would run, and about how long it takes")
+    console.say(f"  understill run {recipe}     # trains, scores, and writes a report")
+    console.say(f'  understill predict {quote(f"runs/{draft.name}")} --text "…"')
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:
@@ -91,16 +107,18 @@ def _show_exports(plan: Plan) -> None:
     from understill.export.formats import allowed, kind_at
     from understill.models.shape import WORDS
 
-    start, settings = main[0].start, main[0].settings
+    start, settings, undecided = main[0].start, main[0].settings, False
     if settings.training.lr == "auto":
         from understill.pipeline.hyperparameter_search import foreseen
 
-        settings = foreseen(plan, main[0])[0].settings
+        choice, _ = foreseen(plan, main[0])
+        settings, undecided = choice.settings, "siamese" in choice.trial
     while start.model:
         start = start.model.start
     kind, tasks = WORDS if start.words else kind_at(start.place), [task for each in main for task in each.tasks]
     for form, what in allowed(kind, settings.encoder.pooling, settings.heads, tasks).items():
-        console.say(f"export --to {form}: {what}")
+        depends = undecided and form == "huggingface"
+        console.say(f"export --to {form}: {'known after the trial: pairs must be read together' if depends else what}")
 
 
 def _counted(study: Study) -> str:

@@ -15,8 +15,9 @@ from rich.progress import (
     SpinnerColumn,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
 )
+from rich.progress import Task as Bar
+from rich.text import Text
 
 from understill import events
 from understill.numbers import duration, percent, score
@@ -121,18 +122,26 @@ class LiveProgress:
         losses = " ".join(f"{name} {loss:.3f}" for name, loss in list(self.losses.items())[:5])
         by_task = f"{losses} " if len(self.losses) > 1 else ""
         mix = "" if event.mix is None else f"· λ {event.mix:.2f} "
-        left = "" if event.seconds_left is None else f" · {duration(event.seconds_left)} left"
+        left = "" if event.seconds_left is None else f" · {duration(event.seconds_left, whole=True)} left"
         speed = f"{event.rows_per_second:,.0f} rows/s · padding {percent(event.padding)}"
         self._show(
             f"training {self.model}", event.step, event.total, f"loss {event.loss:.3f} {by_task}{mix}· {speed}{left}"
         )
 
 
+class Elapsed(ProgressColumn):
+    """The time since a bar began, written as the time left is."""
+
+    def render(self, task: Bar) -> Text:
+        """Return it in whole seconds."""
+        return Text(duration(task.elapsed or 0.0, whole=True), style="progress.elapsed")
+
+
 def _bars(*columns: ProgressColumn) -> Progress:
     """Return bars that are gone at the end, and are not drawn where the output is a file."""
     what = (SpinnerColumn(), TextColumn("{task.description}", markup=False))
     live = console.err.is_terminal
-    return Progress(*what, *columns, TimeElapsedColumn(), console=console.err, transient=True, disable=not live)
+    return Progress(*what, *columns, Elapsed(), console=console.err, transient=True, disable=not live)
 
 
 @contextmanager

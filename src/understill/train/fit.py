@@ -194,7 +194,7 @@ class _Fit:
             state.stale += 1
         state.history.append({"step": state.step, "score": score, "scores": scores})
         self.model.train()
-        return Evaluated(state.step, score, scores, best)
+        return Evaluated(state.step, score, scores, best and self.training.keeps_best)
 
     def _save(self) -> None:
         state, scaler = self.state, self.accelerator.scaler

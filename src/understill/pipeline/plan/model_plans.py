@@ -29,7 +29,7 @@ from understill.train.device import pick_device, pick_precision
 #: Goes up whenever the same recipe would train to another result.
 TRAINING_VERSION = 3
 #: Goes up whenever other settings would be chosen for the same rows.
-TUNING_VERSION = 3
+TUNING_VERSION = 4
 
 
 def start_of(inputs: Inputs, settings: Settings, trained: Mapping[str, Sequence[ModelPlan]]) -> Start:

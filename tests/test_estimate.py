@@ -75,12 +75,25 @@ def test_nothing_is_kept_of_an_estimate(make_tiny: Callable[..., Recipe]) -> Non
 
 def test_twice_the_steps_take_twice_as_long(make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("understill.estimate._step_seconds", lambda *_: 0.25)
+    monkeypatch.setattr("understill.estimate._rows_read", lambda *_, **__: 0)
     short, long, pieces = (
         estimate(pipeline.make_study(make_tiny(training=training)), timed=True)["multi"].seconds
         for training in ({"steps": 6}, {"steps": 12}, {"steps": 6, "micro_batch": 2})
     )
     assert (short, long) == (6 * 0.25, 12 * 0.25)
     assert pieces == 6 * 0.25 * 8 / 2  # four passes of two rows make a batch of eight
+
+
+def test_looks_at_dev_and_the_linear_probe_count_a_third_of_a_trained_row(
+    make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("understill.estimate._step_seconds", lambda *_: 0.25)
+    looks = {"steps": 6, "batch": 8, "evaluate": "2 steps"}
+    study = pipeline.make_study(make_tiny(tasks=["mood"], training=looks))
+    (found,) = estimate(study, timed=True).values()
+    splits = study.plan.loaded["mood"].splits
+    read = (3 + 1) * splits["dev"].rows + splits["train"].rows
+    assert found.seconds == pytest.approx(0.25 * (6 + read / 3 / 8))
 
 
 def test_without_timing_no_weights_are_loaded_and_the_machine_is_measured_once(
@@ -107,6 +120,7 @@ def test_a_rough_time_is_steps_times_tokens_times_parameters(
     make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimating, "_speed", lambda *_: Speed(1e-6, 1e-5))
+    monkeypatch.setattr(estimating, "_rows_read", lambda *_, **__: 0)
     study = pipeline.make_study(make_tiny(tasks=["mood"], training={"steps": 6, "batch": 8}))
     encoder = load_encoder(study.plan.models[0].settings.encoder)
     whole = sum(each.numel() for each in encoder.parameters())

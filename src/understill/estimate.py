@@ -28,7 +28,9 @@ from understill.pipeline.plan.parts import ModelPlan, Plan, Start, Study, Words,
 from understill.pipeline.vocabularies import SIZE, make_words
 from understill.recipe.schema import Machine
 from understill.train.device import pick_device, pick_precision, set_threads
+from understill.train.fit import times_due
 from understill.train.loop import total_steps
+from understill.train.probe import MOST
 
 SAMPLE = 256
 TRIALS = 3
@@ -36,6 +38,8 @@ TRIALS = 3
 CALIBRATION = 1.0
 #: Seconds that a step takes however small the model is, about.
 OVERHEAD = 0.003
+#: What a row costs that is only read, as a share of one that is learnt from.
+READING = 1 / 3
 #: Words of a training row that no other row has, about.
 _NEW = 4
 
@@ -81,22 +85,33 @@ def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dic
         if alike not in seconds:
             choice, times_as_long = foreseen(plan, model) if model.settings.training.lr == "auto" else (None, 1.0)
             chosen = replace(model, settings=choice.settings) if choice else model
-            one = _timed(plan, chosen) if timed else _rough(plan, chosen)
-            seconds[alike] = replace(one, seconds=one.seconds * times_as_long)
+            work, step = _timed(plan, chosen) if timed else _rough(plan, chosen)
+            read = _rows_read(plan, chosen, work.steps, tried=bool(choice and choice.trial))
+            passes = work.steps * times_as_long + read * READING / chosen.settings.training.batch
+            seconds[alike] = Estimate(work.steps, float(work.length), step * passes, timed)
         times[title] = replace(seconds[alike], odds=model.odds)
     return times
 
 
-def _rough(plan: Plan, model: ModelPlan) -> Estimate:
-    """Compute it from steps, tokens and parameters; no weights are loaded."""
+def _rows_read(plan: Plan, model: ModelPlan, steps: int, tried: bool) -> float:
+    """Count the rows that are read without being learnt from: looks at dev, and what probes are fitted to."""
+    training = model.settings.training
+    train = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
+    dev = sum(task.splits["dev"].rows for task in model.scored)
+    looks = times_due(training.evaluate, steps, max(1, train // training.batch)) + 1  # and the saved model's
+    probes = [training.start in ("probe", "fitted", "contrastive"), tried, model.role in ("model", "student")]
+    return looks * dev + sum(probes) * min(train, MOST)
+
+
+def _rough(plan: Plan, model: ModelPlan) -> tuple[Work, float]:
+    """Compute the seconds of a step from tokens and parameters; no weights are loaded."""
     begin, machine, training = model.start.root, plan.recipe.machine, model.settings.training
     lengths = [_lengths(plan, model, begin, task.name) for task in model.tasks]
     work = _work(plan, model, lengths)
     rows = training.batch * float(np.average(work.many, weights=work.draws))
     inner, whole = _parameters(plan, model, begin)
     speed = _speed(machine, pick_precision(training.precision, pick_device(machine)))
-    step = OVERHEAD + rows * work.length * inner * speed.product + whole * speed.parameter
-    return Estimate(work.steps, float(work.length), step * work.steps)
+    return work, OVERHEAD + rows * work.length * inner * speed.product + whole * speed.parameter
 
 
 @cache
@@ -213,8 +228,8 @@ def _work(plan: Plan, model: ModelPlan, lengths: list[NDArray[Any]]) -> Work:
     return Work(steps, draws, many, padded(int(np.ceil(length)), sizes))
 
 
-def _timed(plan: Plan, model: ModelPlan) -> Estimate:
-    """Take a few real steps."""
+def _timed(plan: Plan, model: ModelPlan) -> tuple[Work, float]:
+    """Take a few real steps, and return the seconds of one."""
     training, begin = model.settings.training, model.start.root
     if begin.words:
         make_words(plan, begin.words)
@@ -226,8 +241,7 @@ def _timed(plan: Plan, model: ModelPlan) -> Estimate:
     task = np.repeat(task, work.many[task])
     row = np.array([number % len(mine[each]) for number, each in enumerate(task)])
     rows = Rows(task, np.zeros_like(task), row, work.length, np.arange(len(row)))
-    seconds = _step_seconds(plan, model, mine, rows) * training.batch / piece
-    return Estimate(work.steps, float(work.length), seconds * work.steps, timed=True)
+    return work, _step_seconds(plan, model, mine, rows) * training.batch / piece
 
 
 def _rows_of_a_unit(plan: Plan, name: str) -> int:

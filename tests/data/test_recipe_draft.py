@@ -243,6 +243,18 @@ def test_texts_without_labels_are_for_the_teacher(files: Path) -> None:
     assert "left out: logs.csv" in text and "with --distil, teachers can label its texts" in text
 
 
+def test_rows_without_a_label_are_counted_and_left_out(files: Path) -> None:
+    lines = [f"Where is order {n}?,{('billing', 'login', '')[n % 3]}" for n in range(30)]
+    Path("mails.csv").write_text("\n".join(["message,queue", *lines]), encoding="utf-8")
+    draft = draft_recipe([Path("mails.csv")])
+    assert "  10 of the first 30 rows have no label and are left out" in draft.guesses
+    recipe = drafted("mails.csv")
+    assert recipe.data.on_bad_row == "skip"
+    splits = load_tasks(recipe, files / "cache")["mails"].splits
+    assert sum(data.rows for data in splits.values()) == 20
+    assert drafted("tickets.csv").data.on_bad_row == "stop"
+
+
 def test_a_dev_file_without_the_label_is_not_used_and_said_so(files: Path) -> None:
     write_tickets("mails.csv")
     lines = [f"Where is order {n}?,{('billing', 'login')[n % 2]}" for n in range(20)]

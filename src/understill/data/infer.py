@@ -38,6 +38,7 @@ class ColumnProfile:
     distinct: int
     examples: tuple[str, ...]
     length: float  # mean number of characters
+    blank: int  # rows without a value
     decimal: str = "."
 
 
@@ -117,7 +118,7 @@ def _column(name: str, values: Sequence[str | None]) -> ColumnProfile:
     length = sum(map(len, cells)) / max(len(cells), 1)
     decimal = decimal_sign(distinct)
     role = _role(name, cells, len(distinct), length, decimal)
-    return ColumnProfile(name, role, len(distinct), tuple(distinct[:50]), length, decimal)
+    return ColumnProfile(name, role, len(distinct), tuple(distinct[:50]), length, len(values) - len(cells), decimal)
 
 
 def _role(name: str, values: Sequence[str], distinct: int, length: float, decimal: str) -> ColumnRole:
@@ -270,6 +271,8 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
         files, unused = _files(group, [*columns, gold.name])
         kind, why = _task_kind(profile, texts, gold)
         notes = [*group.doubts, *why, *unused]
+        if gold.blank:
+            notes.append(f"{gold.blank:,} of the first {profile.rows:,} rows have no {kind.noun} and are left out")
         if len(profile.with_role("text")) > 2:
             notes.append("several columns look like text; the longest was taken")
         if gold is not golds[0]:

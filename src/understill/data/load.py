@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -61,8 +63,7 @@ def read_tasks(
     for splits in tasks.values():
         for data in splits.values():
             if data.rejected:
-                rejects = data.path.with_name(REJECTS)
-                log.warning("%s: %s bad rows left out, listed in %s", data.place, f"{data.rejected:,}", rejects)
+                _tell_left_out(data)
         with _collecting(bad.files):
             _check_queries(splits)
     bad.raise_if_any()
@@ -104,6 +105,15 @@ def _ingested(
         with suppress(EmptyDev):
             return read(share)
     return splits
+
+
+def _tell_left_out(data: TaskData) -> None:
+    """Say how many rows are left out of a split, and the commonest reasons."""
+    rejects = data.path.with_name(REJECTS)
+    with rejects.open(encoding="utf-8") as lines:
+        reasons = Counter(str(json.loads(line)["reason"]) for line in lines).most_common(3)
+    why = ", ".join(f"{count:,} × {reason}" for reason, count in reasons)
+    log.warning("%s: %s bad rows left out, listed in %s: %s", data.place, f"{data.rejected:,}", rejects, why)
 
 
 def _usual(plan: SourcedTask) -> bool:

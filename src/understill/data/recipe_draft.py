@@ -58,12 +58,10 @@ def _text(inferred: Sequence[InferredTask], name: str, left_out: Sequence[str], 
         shown = any(task.profile is other.profile for other in inferred[:number])
         lines += [f"  {line}".rstrip() for line in _task_lines(task, not shown)]
     lines += [f"# left out: {reason}" for reason in left_out]
-    lines += [
-        "",
-        "data:",
-        _line("  on_bad_row: stop", "or skip: bad rows are then left out and listed in a file"),
-        "",
-    ]
+    on_bad_row = _line("  on_bad_row: stop", "or skip: bad rows are then left out and listed in a file")
+    if any(task.label.blank for task in inferred):
+        on_bad_row = _line("  on_bad_row: skip", "rows without a label are left out and listed in a file; or stop")
+    lines += ["", "data:", on_bad_row, ""]
     lines += _plain_model() if teacher is None else _distilled(teacher)
     lines += [
         "# training: left out, so learning rates, steps and heads are chosen for these rows;",

@@ -337,6 +337,16 @@ def test_what_is_foreseen_is_what_the_rule_gives(open_recipe: Callable[..., Reci
     assert training.rate > 0
 
 
+@pytest.mark.parametrize(("rows", "steps"), [(8, 20), (30, 22)])
+def test_the_steps_of_a_contrastive_stage_are_foreseen(
+    rows: int, steps: int, open_recipe: Callable[..., Recipe]
+) -> None:
+    plan = make_plan(open_recipe(tasks={"mood": {"rows": rows}}))
+    choice, times = foreseen(plan, plan.models[0])
+    assert choice.settings.training.start == "contrastive"
+    assert times == pytest.approx((hyperparameters.AFTER_CONTRAST + steps) / hyperparameters.AFTER_CONTRAST)
+
+
 @pytest.mark.parametrize(("task", "decided"), [("mood", "task heads start"), ("similar", "pairs are read")])
 def test_nothing_is_said_of_what_a_trial_will_decide(
     task: str, decided: str, open_recipe: Callable[..., Recipe], quick: None

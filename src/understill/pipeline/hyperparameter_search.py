@@ -35,7 +35,7 @@ from understill.pipeline.hyperparameters import (
     many_pairs,
     shape_of,
 )
-from understill.pipeline.initial_weights import first_weights, prepare_heads
+from understill.pipeline.initial_weights import contrast_steps, first_weights, prepare_heads
 from understill.pipeline.plan.parts import Fold, ModelPlan, Plan
 from understill.recipe.schema import HeadSpec, Settings
 from understill.recipe.section import Every
@@ -106,7 +106,9 @@ def foreseen(plan: Plan, model: ModelPlan) -> tuple[Choice, float]:
         settled = [each for each in choice.reasons if not _tried(each, model)]
         tried = f"to be tried on held-out rows first: {', '.join(names)}"
         return replace(choice, reasons=(*settled, tried), trial={name: {} for name in names}), 1 + TRIAL
-    return choice, 3.0 if choice.settings.training.start == "contrastive" else 1.0
+    training = choice.settings.training
+    before = contrast_steps(shape.total) if training.start == "contrastive" else 0
+    return choice, 1 + before / max(training.steps or 1, 1)
 
 
 def _tried(reason: str, model: ModelPlan) -> bool:

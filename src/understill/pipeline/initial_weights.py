@@ -99,12 +99,17 @@ def _outputs(gold: NDArray[np.float32], task: Task, regression: str) -> NDArray[
     return (gold - low) / (high - low)
 
 
+def contrast_steps(rows: int) -> int:
+    """Return how many steps a contrastive stage takes."""
+    return min(max(int(STEPS_PER_ROW * rows), FEWEST), MOST_STEPS)
+
+
 def _contrast(inputs: ModelInputs, network: MultiTaskModel, batches: Batches) -> Generator[None]:
     """Draw the texts of a class together and those of different classes apart, before there are heads."""
     plan, model, watch = inputs.plan, inputs.model, inputs.watch
     training = model.settings.training
     rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
-    count = min(max(int(STEPS_PER_ROW * rows), FEWEST), MOST_STEPS)
+    count = contrast_steps(rows)
     training = training.model_copy(update={"steps": count, "head_lr": None})
     accelerator = make_accelerator(plan.recipe.machine, training.precision)
     vectors = Vectors(network.to(accelerator.device)).train()

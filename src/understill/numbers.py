@@ -70,6 +70,11 @@ def percent(share: float | None) -> str:
     return NONE if share is None else f"{fixed(100 * share, 1)} %"
 
 
+def percents(interval: Interval | None) -> str:
+    """Write an interval of shares in percent."""
+    return f"{percent(interval.low)} to {percent(interval.high)}" if interval else NONE
+
+
 def magnitude(count: float) -> str:
     """Write a large number with k, M, G or T."""
     for power, unit in ((12, " T"), (9, " G"), (6, " M"), (3, " k")):

@@ -100,3 +100,16 @@ def test_wilsons_interval_is_that_of_the_formula(hits: int, rows: int) -> None:
 def test_wilsons_interval_is_that_of_his_textbook_case() -> None:
     # Newcombe (1998), 81 of 263: 0.2553 to 0.3662.
     assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+
+
+def test_the_interval_of_the_calibration_error_covers_that_of_many_rows() -> None:
+    """Confidences that are ten points too high: the error is 0.1, however few rows show it."""
+    rng, hits = np.random.default_rng(0), 0
+    for _ in range(60):
+        confidence = rng.uniform(0.7, 0.95, 400)
+        right = rng.random(400) < confidence - 0.1
+        logits = np.stack([np.log(confidence), np.log(1 - confidence)], axis=1)
+        result = calibration((~right).astype(float), logits)
+        assert result is not None and result.interval.low <= result.interval.high
+        hits += result.interval.low <= 0.1 <= result.interval.high
+    assert hits >= 50

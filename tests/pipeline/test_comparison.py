@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+import understill
 from understill import cli, numbers, pipeline
 from understill.atomic import read_record, write_record
 from understill.data.taskdata import TaskData, Writer
 from understill.errors import UserError
 from understill.evaluate.metrics import Array, score
 from understill.evaluate.predict import save_predictions
+from understill.evaluate.significance import holm
 from understill.inference.predictor import Predictions
 from understill.pipeline import compare
+from understill.pipeline.comparison import better_than_all, retention, score_side
+from understill.pipeline.sides import find_side, save_clusters
 from understill.recipe import Recipe
 from understill.tasks import Task
 
@@ -60,10 +65,10 @@ def made_model(
         data.parent.mkdir(parents=True, exist_ok=True)
         writer = Writer(data, task)
         for row in order:
-            label = MOOD.labels[int(gold[row])] if task is MOOD else float(gold[row])
+            label = MOOD.labels[int(gold[row])] if task.labels else float(gold[row])
             writer.add(f"{ids}{TEXT[row]:023d}", ["a text"], label)
         writer.close()
-        logits = np.stack([1 - values, values], axis=1) if task is MOOD else values[:, None]
+        logits = np.stack([1 - values, values], axis=1) if task.labels else values[:, None]
         kept = data.parent / "predictions" / f"{task.name}.dev.parquet"
         split = TaskData(task, "dev", data, "", len(order))
         save_predictions(kept, split, Predictions(task, logits[list(order)].astype(np.float32)))
@@ -98,8 +103,9 @@ def test_a_better_model_is_found_better_and_the_same_worse_the_other_way(tmp_pat
     assert check.delta == pytest.approx(row.difference.delta)
     assert row.difference.delta == pytest.approx(row.second.mean - row.first.mean)
     assert row.verdict == 1 and row.p == row.difference.p < 0.001
-    assert found.claim.startswith("B is better than A on mood. This is about these very models")
-    assert compare([strong, weak])[0].claim.startswith("B is worse than A on mood")
+    assert found.claim.startswith("On mood B is better than A: +") and "This is about these two models" in found.claim
+    assert row.stars == "", "one seed a side"
+    assert compare([strong, weak])[0].claim.startswith("On mood B is worse than A: −")
 
 
 def test_rows_are_joined_whatever_their_order(tmp_path: Path) -> None:
@@ -108,7 +114,9 @@ def test_rows_are_joined_whatever_their_order(tmp_path: Path) -> None:
     one, two = made_run(tmp_path, "one", [same, same]), made_run(tmp_path, "two", [same])
     ((row,),) = (each.compared for each in compare([str(one), str(two)]))
     assert (row.difference.delta, row.difference.p, row.verdict) == (0.0, 1.0, 0)
-    assert compare([str(one), str(two)])[0].claim == "Nothing may be claimed: on mood there is no difference."
+    assert compare([str(one), str(two)])[0].claim == (
+        "Nothing may be claimed of B against A. On mood there is no difference."
+    )
 
 
 def test_seeds_are_drawn_too_and_compared_by_themselves(tmp_path: Path) -> None:
@@ -116,7 +124,7 @@ def test_seeds_are_drawn_too_and_compared_by_themselves(tmp_path: Path) -> None:
     strong = run_of(tmp_path, "strong", [0.85, 0.84, 0.86], first=9)
     (found,) = compare([weak, strong])
     (row,) = found.compared
-    assert row.difference.test == "bootstrap of seeds and rows" and len(row.first.values) == 3
+    assert row.difference.test == "bootstrap, Welch's t" and len(row.first.values) == 3 and row.stars == "*"
     (check,) = row.checks
     assert check.p == pytest.approx(0.1) and check.effect == 1
     assert "other seeds of the same recipes" in found.claim
@@ -139,7 +147,9 @@ def test_a_smaller_error_is_better(tmp_path: Path) -> None:
 
 def test_models_that_may_be_alike_are_not_told_apart(tmp_path: Path) -> None:
     names = [run_of(tmp_path, "one", [0.8]), run_of(tmp_path, "two", [0.8], first=9)]
-    assert compare(names)[0].claim == "Nothing may be claimed: on mood the difference may be chance."
+    claim = compare(names)[0].claim
+    assert claim.startswith("Nothing may be claimed of B against A. On mood the difference may be chance: +")
+    assert "a true difference of 8.4 would have been found with a probability of 80.0 %" in claim
 
 
 def test_a_part_is_named_after_a_colon(tmp_path: Path) -> None:
@@ -261,3 +271,143 @@ def test_a_mistake_in_the_names_ends_with_one_line(tmp_path: Path, capsys: pytes
         cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])
     assert stop.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+# The mean over tasks --------------------------------------------------------------------------------------------------
+
+TOPIC = Task("topic", "classification", ("text",), "label", ("calm", "upset"), metrics=("accuracy",))
+
+
+#: The rows of MOOD, since the name is as long.
+AGAIN = Task("mode", "classification", ("text",), "label", ("calm", "upset"), metrics=("accuracy",))
+
+
+def both(skill: float, seed: int) -> dict[Task, Array]:
+    """The answers of one multi-task model."""
+    return {MOOD: answers(MOOD, skill, seed), TOPIC: answers(TOPIC, skill, 50 + seed)}
+
+
+def test_the_mean_over_tasks_is_tested_first_and_by_itself(tmp_path: Path) -> None:
+    """Six points on each of two tasks are no proof of either task, and one on the mean."""
+    one = made_run(tmp_path, "one", [both(0.80, seed) for seed in range(3)])
+    two = made_run(tmp_path, "two", [both(0.86, 9 + seed) for seed in range(3)])
+    (result,) = compare([str(one), str(two)])
+    mean = result.mean
+    assert mean is not None and [row.place for row in result.rows] == ["mean", "mood/dev", "topic/dev"]
+    assert mean.difference.delta == pytest.approx(np.mean([row.difference.delta for row in result.compared]))
+    assert mean.difference.error < min(row.difference.error for row in result.compared)
+    assert mean.p == mean.difference.p, "a family of its own"
+    assert [row.p for row in result.compared] == holm([row.difference.p for row in result.compared])
+    assert result.claim.startswith("On the mean of 2 tasks B is better than A: +")
+    assert "Task by task, after Holm's correction: " in result.claim
+
+
+def test_dev_sets_of_one_size_are_not_drawn_alike(tmp_path: Path) -> None:
+    """Of tasks with the very same answers the mean's variance is half of one's, and not all of it."""
+    runs = []
+    for name, skill, seed in (("one", 0.7, 0), ("two", 0.8, 3)):
+        same = answers(MOOD, skill, seed)
+        runs.append(str(made_run(tmp_path, name, [{MOOD: same, AGAIN: same}])))
+    (result,) = compare(runs)
+    by_task = [row.difference.error**2 for row in result.compared]
+    assert result.mean.difference.error**2 == pytest.approx(sum(by_task) / 4, rel=0.1)
+
+
+def test_a_seed_of_a_multi_task_model_is_one_unit(tmp_path: Path) -> None:
+    """Seeds that gain on one task what they lose on the other leave the mean as it is."""
+    skills = [(0.6, 0.9), (0.9, 0.6), (0.75, 0.75)]
+    runs = []
+    for start, name in ((0, "one"), (40, "two")):
+        seeds = [
+            {MOOD: answers(MOOD, a, start + i), TOPIC: answers(TOPIC, b, start + 7 + i)}
+            for i, (a, b) in enumerate(skills)
+        ]
+        runs.append(str(made_run(tmp_path, name, seeds)))
+    (result,) = compare(runs)
+    rows, first, second = result.mean.difference.parts
+    assert max(first, second) < rows < min(sum(row.difference.parts[1:]) for row in result.compared) / 4
+
+
+def test_what_is_better_than_all_others_has_the_largest_of_their_p_values(tmp_path: Path) -> None:
+    best, middle, worst = (run_of(tmp_path, name, [skill], first=9 * place) for place, (name, skill) in
+                           enumerate((("best", 0.9), ("middle", 0.84), ("worst", 0.6))))  # fmt: skip
+    result = compare([best, middle, worst])
+    assert better_than_all(result) == max(each.primary.difference.p for each in result)
+    assert better_than_all(compare([middle, best, worst])) is None
+
+
+def test_one_set_of_teachers_for_all_seeds_limits_the_claim(tmp_path: Path) -> None:
+    weak = run_of(tmp_path, "weak", [0.7, 0.71, 0.69])
+    strong = Path(run_of(tmp_path, "strong", [0.85, 0.84, 0.86], first=9))
+    for answers_of, shared in ((["t0"] * 3, True), (["t0", "t1", "t2"], False)):
+        record = read_record(strong / "run.json")
+        for cell, each in zip(record["cells"], answers_of, strict=True):
+            cell["answers"] = each
+        write_record(strong / "run.json", record)
+        claim = compare([weak, str(strong)])[0].claim
+        assert ("with these very teachers" in claim) == shared
+        assert ("other seeds of the same recipes" in claim) != shared
+
+
+def test_rows_of_a_cluster_are_drawn_together(tmp_path: Path) -> None:
+    """Each row ten times over: as sure as a tenth of the rows, once the tool knows of it."""
+    one, two = run_of(tmp_path, "one", [0.78]), run_of(tmp_path, "two", [0.86], first=9)
+    alone = compare([one, two])[0].compared[0]
+    ids = [f"r{TEXT[row]:023d}" for row in range(ROWS)]
+    save_clusters(Path(one) / "clusters", "mood/dev", ids, [str(TEXT[row] // 20) for row in range(ROWS)])
+    together = compare([one, two])[0].compared[0]
+    assert together.difference.delta == alone.difference.delta
+    assert together.difference.error != alone.difference.error and not together.checks, "McNemar knows of no clusters"
+
+
+def test_what_a_student_keeps_of_its_teachers_has_intervals(tmp_path: Path) -> None:
+    sides = {
+        name: find_side(str(made_run(tmp_path, name, [both(skill, place)])))
+        for place, (name, skill) in enumerate((("student", 0.85), ("teachers", 0.9), ("baseline", 0.7)))
+    }
+    majority = {"mood/dev": {"accuracy": 0.5}, "topic/dev": {"accuracy": 0.5}}
+    result = retention(*sides.values(), majority)
+    means = {name: score_side(side)["mean"].mean for name, side in sides.items()}
+    assert result.kept.value == pytest.approx(means["student"] / means["teachers"])
+    assert result.above.value == pytest.approx((means["student"] - 0.5) / (means["teachers"] - 0.5))
+    gains = [means[name] - means["baseline"] for name in ("student", "teachers")]
+    assert result.distilled.value == pytest.approx(gains[0] / gains[1])
+    for each in result:
+        assert each.interval.low < each.value < each.interval.high
+    widths = [each.interval.high - each.interval.low for each in result]
+    assert widths[0] < widths[1] < widths[2], "the smaller the denominator, the less is known"
+    assert "undecided whether it keeps 90.0 %" in result.sentence(0.9)
+    assert ": it keeps 50.0 %" in result.sentence(0.5) and ": it does not keep 99.0 %" in result.sentence(0.99)
+
+
+def compared_on_the_terminal(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["compare", *arguments])
+    return int(stop.value.code or 0), capsys.readouterr().out
+
+
+def test_scripts_learn_by_the_exit_status_whether_something_is_worse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weak, strong = run_of(tmp_path, "weak", [0.7]), run_of(tmp_path, "strong", [0.85], first=9)
+    for arguments, status in (
+        ((strong, weak), 0),
+        ((strong, weak, "--fail-if", "worse"), 3),
+        ((weak, strong, "--fail-if", "worse"), 0),
+        ((strong, weak, "--fail-if", "worse", "--margin", "5"), 3),
+        ((strong, weak, "--fail-if", "worse", "--margin", "40"), 0),
+        ((strong, weak, "--fail-if", "better"), 2),
+        ((strong, weak, "--margin", "1"), 2),
+    ):
+        assert compared_on_the_terminal(capsys, *arguments)[0] == status
+
+
+def test_all_figures_are_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = made_run(tmp_path, "one", [both(0.7, seed) for seed in range(2)])
+    two = made_run(tmp_path, "two", [both(0.8, 9 + seed) for seed in range(2)])
+    _, out = compared_on_the_terminal(capsys, str(one), str(two), "--json")
+    (facts,) = json.loads(out)
+    (result,) = understill.compare([str(one), str(two)])
+    assert [row["place"] for row in facts["rows"]] == ["mean", "mood/dev", "topic/dev"]
+    assert facts["rows"][0]["p"] == result.mean.difference.p and facts["claim"] == result.claim
+    assert set(facts["rows"][0]["interval"]) == {"low", "high"}

@@ -46,12 +46,26 @@ def test_intervals_and_calibration_and_agreement_are_those_of_the_kept_rows(
 ) -> None:
     student, teachers, task = kept["student"], kept["teachers"], taught.tasks["note"]
     (place,), (row,) = facts.places, facts.scores
-    assert row.scores["student"].interval == interval_of(task, student.gold, student.predictions.values)
+    assert row.scores["student"].interval == interval_of(task, student.gold, student.predictions.values[None])
     assert place.calibrations["teachers"] == calibration(teachers.gold, teachers.predictions.logits)
     assert place.agreement == agreement(task, student.predictions.logits, teachers.predictions.logits)
     assert place.retention["accuracy"] == pytest.approx(row.scores["student"].mean / row.scores["teachers"].mean)
     assert place.confusion is not None and place.confusion.sum() == len(student.gold) == 48
     assert np.trace(place.confusion) == round(48 * row.scores["student"].mean)
+
+
+def test_what_is_kept_of_the_teachers_and_what_was_tried_beside_the_run_are_counted(
+    facts: Facts, taught: pipeline.Run, made: Callable[..., Recipe]
+) -> None:
+    (row,) = facts.scores
+    kept = facts.retention.kept
+    assert kept.value == pytest.approx(row.scores["student"].mean / row.scores["teachers"].mean)
+    assert taught.findings.retention == facts.retention
+    assert [each.claim for each in taught.findings.comparisons] == [each.claim for each in facts.versus]
+    again = made("taught-longer", teachers="file", student=STUDENT, training={"steps": 5, "batch": 8, "lr": 1e-3})
+    pipeline.run(again)
+    tried = build(taught.folder, made("taught", teachers="file", student=STUDENT), timing=False).tried
+    assert tried >= 2, "another student and another baseline"
 
 
 def test_comparisons_are_corrected_together_and_are_those_of_compare(facts: Facts, taught: pipeline.Run) -> None:

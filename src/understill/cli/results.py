@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,9 @@ import typer
 from understill.cli.arguments import Model, Sets, examples_of, load
 from understill.cli.program import app
 from understill.errors import UserError
+
+#: The exit status of `compare --fail-if worse` where something is worse.
+FAILED = 3
 
 
 @app.command(
@@ -52,6 +56,7 @@ def evaluate(
         "understill compare runs/bam:baseline runs/bam   [dim]# what distillation gained[/dim]",
         "understill compare runs/bam:teachers runs/bam runs/compress",
         "understill compare runs/bilstm_soft:hard-without runs/bilstm_soft:soft-with",
+        "understill compare runs/today runs/candidate --fail-if worse --margin 0.5   [dim]# for CI[/dim]",
     )
 )
 def compare(
@@ -65,12 +70,31 @@ def compare(
             show_default=False,
         ),
     ],
+    fail_if: Annotated[
+        str | None,
+        typer.Option(metavar="worse", help=f"Exit with {FAILED} where B is significantly worse than A, for scripts."),
+    ] = None,
+    margin: Annotated[
+        float, typer.Option(min=0, help="With --fail-if: points by which B may be worse; its whole interval must be.")
+    ] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON instead of tables.")] = False,
 ) -> None:
-    """Test whether B is better than A on the dev sets of both: differences, intervals, p-values, effect sizes."""
+    """Test whether B is better than A on the dev sets of both, on the mean over tasks first, then on each task."""
+    if fail_if not in (None, "worse"):
+        raise UserError(f'--fail-if "{fail_if}": write worse')
+    if margin and not fail_if:
+        raise UserError("--margin goes with --fail-if worse")
     from understill import terminal
     from understill.pipeline import comparison
 
-    terminal.show_comparisons(comparison.compare(names))
+    comparisons = comparison.compare(names)
+    if as_json:
+        typer.echo(json.dumps([each.facts() for each in comparisons], indent=2))
+    else:
+        terminal.show_comparisons(comparisons)
+    worse = [row for each in comparisons for row in each.rows if row.worse_by(margin / 100)]
+    if fail_if and worse:
+        raise typer.Exit(FAILED)
 
 
 @app.command(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from understill.data import glue_files
 from understill.data.check import BadRows, id_maker
-from understill.data.files import BadFile, File, find_files
+from understill.data.files import BadFile, File, find_files, positions
 from understill.data.groups import count_queries
 from understill.data.ingest import FEW_ROWS, LARGER_SHARES, SMALLER_SHARES, EmptyDev, Progress, SourcedTask, ingest
 from understill.data.overlap import overlap, shared_across
@@ -234,6 +234,9 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
         if names:
             with _collecting(problems):
                 splits[split] = _source(names, task, spec, recipe, gold_optional=split == "test")
+                if spec.cluster and split != "test" and not spec.hub:
+                    for file in _files(names, spec, recipe.roots()):
+                        positions(file, columns_of(file), [spec.cluster], ())
     if names := _unlabelled(spec, recipe):
         with _collecting(problems):
             splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)

@@ -17,6 +17,9 @@ from understill.evaluate.significance import Interval
 from understill.tasks import Task
 from understill.tasks.metric import is_error
 
+#: Resamples for an interval alone, which needs fewer than a p-value.
+INTERVAL_RESAMPLES = 2_000
+
 Bools = NDArray[np.bool_]
 Logits = NDArray[np.floating]
 
@@ -96,7 +99,7 @@ def slices(
         if task.kind.plain_metric and len(np.unique(own[~np.isnan(own)])) < 2:
             measured = replace(task, metrics=(task.kind.plain_metric,))
         scores = score(measured, own, values[mine], own_groups)
-        interval = interval_of(measured, own, values[mine], own_groups) if scores else None
+        interval = interval_of(measured, own, values[None, mine], own_groups) if scores else None
         scored.append(Slice(name, int(mine.sum()), scores, interval))
     return scored
 
@@ -106,12 +109,17 @@ def counts_hits(task: Task) -> bool:
     return task.kind.has_classes and task.metrics[0] == "accuracy"
 
 
-def interval_of(task: Task, gold: Array, values: Array, groups: Ints | None = None) -> Interval:
-    """Return the interval of the primary metric: Wilson's for accuracy, as resamples of all-right rows never vary."""
-    if counts_hits(task):
+def interval_of(
+    task: Task, gold: Array, predicted: Array, groups: Ints | None = None, clusters: Ints | None = None
+) -> Interval:
+    """Return the interval of the primary metric of a model's seeds, [seeds, rows], over rows and seeds.
+
+    Of one seed's accuracy it is Wilson's: resamples of rows that are all right never vary.
+    """
+    if counts_hits(task) and len(predicted) == 1 and clusters is None:
         known = ~np.isnan(gold)
-        return wilson(int((values == gold)[known].sum()), int(known.sum()))
-    return score_interval(task, gold, values, groups)
+        return wilson(int((predicted[0] == gold)[known].sum()), int(known.sum()))
+    return score_interval(task, gold, predicted, groups, clusters, resamples=INTERVAL_RESAMPLES)
 
 
 def by_quarter(numbers: Array, unit: str = "") -> dict[str, Bools]:

@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 from scipy.stats import binomtest
 
+from understill.evaluate.bootstrap import draw_counts
 from understill.evaluate.metrics import Array
 from understill.evaluate.significance import LEVEL, Interval
 
 BINS = 15
+RESAMPLES = 1_000
 
 
 class Bin(NamedTuple):
@@ -41,6 +43,7 @@ class Calibration(NamedTuple):
     brier: float  # the squared error of all classes' probabilities, 0 to 2
     log_loss: float  # in nats
     curve: tuple[Bin, ...]  # the reliability curve: bins of equal width that hold rows
+    interval: Interval  # of the expected calibration error, over other rows
 
 
 def calibration(gold: Array, logits: ArrayLike, bins: int = BINS) -> Calibration | None:
@@ -67,12 +70,28 @@ def calibration(gold: Array, logits: ArrayLike, bins: int = BINS) -> Calibration
         brier=float(((chances - wanted) ** 2).sum(axis=1).mean()),
         log_loss=float(-logs[rows, right_class].mean()),
         curve=curve,
+        interval=_error_interval(confidence, right, bins),
     )
+
+
+def _error_interval(confidence: Array, right: NDArray[np.bool_], bins: int) -> Interval:
+    """Return the basic bootstrap interval of the expected calibration error.
+
+    Resamples are noisier than the rows, so their errors are too large by about as much as the rows' own is; turning
+    them about the measured error takes that out.
+    """
+    place = _places(confidence, np.linspace(0, 1, bins + 1))
+    gaps = (place[:, None] == np.unique(place)) * (confidence - right)[:, None]  # [rows, bins]
+    whole = np.ones(len(confidence), np.int64)
+    errors = np.concatenate([np.abs(counts @ gaps).sum(axis=1) for counts in draw_counts(whole, RESAMPLES, 0)])
+    low, high = np.quantile(errors / len(whole), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    error = float(np.abs(gaps.sum(axis=0)).sum()) / len(whole)
+    return Interval(max(0.0, 2 * error - float(high)), max(0.0, 2 * error - float(low)))
 
 
 def reliability(confidence: Array, right: NDArray[np.bool_], edges: Array) -> tuple[Bin, ...]:
     """Return the bins between edges that hold rows; a confidence on an edge is in the bin below it."""
-    place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, len(edges) - 2)
+    place = _places(confidence, edges)
     bins = []
     for number in np.unique(place).tolist():
         mine = place == number
@@ -80,6 +99,12 @@ def reliability(confidence: Array, right: NDArray[np.bool_], edges: Array) -> tu
         bounds = float(edges[number]), float(edges[number + 1])
         bins.append(Bin(*bounds, rows, float(confidence[mine].mean()), hits / rows, wilson(hits, rows)))
     return tuple(bins)
+
+
+def _places(confidence: Array, edges: Array) -> NDArray[np.int64]:
+    """Return the number of each confidence's bin."""
+    places: NDArray[np.int64] = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, len(edges) - 2)
+    return places
 
 
 def _even_edges(confidence: Array, bins: int) -> Array:

@@ -53,6 +53,16 @@ class Difference(NamedTuple):
     p: float | None  # two-sided
     effect: float | None  # an effect size; which one, the function says
     test: str
+    detectable: float | None = None  # the minimal detectable effect, see `uncertainty.POWER`
+    error: float | None = None  # the standard error, with its degrees of freedom
+    degrees: float | None = None
+    parts: tuple[float, ...] = ()  # of the squared error: by rows, by one side's seeds, by the other's
+
+    def at(self, level: float) -> Interval | None:
+        """Return the interval at another level, for several that are read together."""
+        if self.error is None or self.degrees is None:
+            return self.interval
+        return _t_interval(self.delta, self.error, self.degrees, level)
 
 
 def stars(p: float | None) -> str:
@@ -129,8 +139,8 @@ def _welch(one: Array, other: Array) -> Interval | None:
     return _t_interval(_delta(one, other), total**0.5, degrees)
 
 
-def _t_interval(middle: float, error: float, degrees: float) -> Interval:
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * error
+def _t_interval(middle: float, error: float, degrees: float, level: float = LEVEL) -> Interval:
+    reach = float(stats.t.ppf((1 + level) / 2, degrees)) * error
     return Interval(middle - reach, middle + reach)
 
 

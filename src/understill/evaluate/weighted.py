@@ -24,14 +24,22 @@ class Weighted(NamedTuple):
 
     times: Ints  # [distinct units]: how many units each stands for
     measure: Measure
-    discordant: int  # units that not all models answer alike
+    discordant: Bools  # [distinct units]: whether not all models answer it alike
     plain: bool = False  # each resample is scored by itself, which is slow
 
 
-def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints | None = None) -> Weighted:
+def unit_rows(task: Task, gold: Array, groups: Ints | None = None) -> Ints:
+    """Return the first row of each unit, in the order of units that are not merged."""
+    rows = np.flatnonzero(task.kind.counted(gold, groups))
+    return rows if groups is None else rows[np.unique(groups[rows], return_index=True)[1]]
+
+
+def weighted(
+    task: Task, metric: str, gold: Array, predicted: Array, groups: Ints | None = None, *, merge: bool = True
+) -> Weighted:
     """Make a task's metric ready for the predictions of several models, [models, rows].
 
-    Rows and queries that `score` does not count are no units.
+    Rows and queries that `score` does not count are no units. Without `merge` every unit stands by itself.
     """
     metric = task.kind.measured_by(task, metric)
     fast = metric in RANKED if task.kind.grouped else metric in RATIOS or metric in MEASURES
@@ -49,8 +57,11 @@ def weighted(task: Task, metric: str, gold: Array, predicted: Array, groups: Int
             columns = [np.ones(len(gold)), *RATIOS[metric](gold, predicted)]
         else:
             ready, columns = MEASURES[metric], [gold, *predicted]
-    kinds, times = np.unique(np.stack(columns).astype(np.float64), axis=1, return_counts=True)
-    return Weighted(times, ready(kinds), int(times[(kinds[1:] != kinds[1]).any(axis=0)].sum()))
+    kinds = np.stack(columns).astype(np.float64)
+    times = np.ones(kinds.shape[1], np.int64)
+    if merge:
+        kinds, times = np.unique(kinds, axis=1, return_counts=True)
+    return Weighted(times, ready(kinds), (kinds[1:] != kinds[1]).any(axis=0))
 
 
 def _plain(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints | None) -> Weighted:
@@ -73,7 +84,8 @@ def _plain(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints 
         return scores
 
     differ = (predicted != predicted[:1]).any(axis=0).reshape(len(known), -1).any(axis=1)
-    return Weighted(np.ones(len(sizes), np.int64), measure, len(np.unique(unit[differ])), plain=True)
+    discordant = np.bincount(unit[differ], minlength=len(sizes)) > 0
+    return Weighted(np.ones(len(sizes), np.int64), measure, discordant, plain=True)
 
 
 def _size(metric: str, ranked: RankedQueries) -> Array:

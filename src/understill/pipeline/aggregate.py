@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from understill.evaluate.significance import Difference, Summary, compare_seeds, factor_effects, holm, summarise
+from understill.errors import UserError
+from understill.evaluate.significance import Difference, Summary, factor_effects, summarise
 from understill.events import Scores
-from understill.pipeline.record import BESIDE, Run
+from understill.pipeline.comparison import (
+    MEAN,
+    Comparison,
+    Retention,
+    compare_pair,
+    compare_sides,
+    correct,
+    plain,
+    retention,
+    score_side,
+)
+from understill.pipeline.record import BESIDE, FLOORS, Run
+from understill.pipeline.sides import CLUSTERS, Side, kept_by, make_side
 from understill.tasks.metric import is_error
 
-#: The row that has the mean of all tasks.
-MEAN = "mean"
+log = logging.getLogger(__name__)
 
 
 class Delta(NamedTuple):
     """How far a variant is from the recipe as it is."""
 
     difference: Difference
-    holm: float | None  # its p-value, corrected for the number of variants
+    holm: float | None  # its p-value, corrected for all variants: means are one family, tasks another
 
 
 @dataclass(frozen=True)
@@ -28,39 +41,47 @@ class Findings:
 
     seeds: Mapping[str, int]  # how many each variant has
     summaries: Mapping[str, Mapping[str, Mapping[str, Summary]]]  # by variant, column and task
-    gains: Mapping[str, Mapping[str, Difference]]  # of one column over another, by task, in the recipe as it is
+    comparisons: tuple[Comparison, ...]  # of columns with each other, in the recipe as it is
+    retention: Retention | None  # of the student
     deltas: Mapping[str, Mapping[str, Mapping[str, Delta]]]  # from the recipe as it is, by column, variant and task
     effects: Mapping[str, Mapping[str, Mapping[str, Difference]]]  # of factors, by column, task and effect
 
     def facts(self) -> dict[str, Any]:
         """Return all of it as plain values."""
-        kinds = {"summaries": self.summaries, "gains": self.gains, "deltas": self.deltas, "effects": self.effects}
-        return {name: _plain(values) for name, values in kinds.items()}
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    return {key: _plain(each) for key, each in value.items()} if isinstance(value, Mapping) else value
+        kinds = {"summaries": self.summaries, "deltas": self.deltas, "effects": self.effects}
+        return {
+            **{name: plain(values) for name, values in kinds.items()},
+            "comparisons": [each.facts() for each in self.comparisons],
+            "retention": plain(self.retention),
+        }
 
 
 def conclude(runs: Sequence[Run]) -> Findings:
-    """Return the findings of a study from its runs."""
+    """Return the findings of a study from its runs, or of a single run."""
     variants: dict[str, list[Run]] = {}
     for run in runs:
         variants.setdefault(run.cell.variant if run.cell else "", []).append(run)
     first = next(iter(variants.values()))
     columns = list(first[0].columns)
     compared = [name for name in columns if name not in BESIDE or name == "finetuned"]
-    gains = {f"{one} − {other}": _differences(first, one, first, other) for one, other in pairs_of(columns)}
     factors = bool(runs[0].cell and runs[0].cell.levels)
+    sides = {name: side_of(first, name) for name in columns if name not in FLOORS}
+    pairs = [(sides[other], sides[one]) for one, other in pairs_of(columns)]
     return Findings(
         seeds={variant: len(mine) for variant, mine in variants.items()},
         summaries={variant: _summaries(mine, columns) for variant, mine in variants.items()},
-        gains={name: differences for name, differences in gains.items() if differences},
+        comparisons=tuple(compare_sides([pair for pair in pairs if set(pair[0].places) & set(pair[1].places)])),
+        retention=_retention(sides, first[0].majority),
         deltas={} if factors or len(variants) == 1 else {name: _deltas(variants, name) for name in compared},
         effects={name: _effects(list(variants.values()), name) for name in compared} if factors else {},
     )
+
+
+def _retention(sides: Mapping[str, Side], majority: Scores) -> Retention | None:
+    student, teachers = sides.get("student"), sides.get("teachers")
+    if not student or not teachers or not set(student.places) & set(teachers.places):
+        return None
+    return retention(student, teachers, sides.get("baseline"), majority)
 
 
 def pairs_of(columns: Sequence[str]) -> list[tuple[str, str]]:
@@ -69,6 +90,23 @@ def pairs_of(columns: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [*((name, "baseline") for name in main), ("finetuned", "finetuned baseline")]
     pairs += [(name, "teachers") for name in main]
     return [pair for pair in pairs if set(pair) <= set(columns)]
+
+
+def side_of(runs: Sequence[Run], column: str) -> Side:
+    """Return the models of a column, with a seed for each run."""
+    clusters = runs[0].study / CLUSTERS
+    if column == "teachers":
+        return make_side(column, [[(run.answers, run.teachers)] for run in runs if run.answers], clusters=clusters)
+    seeds = [
+        [(kept_by(model.folder), model.scores) for model in run.models if model.role in _roles(column)] for run in runs
+    ]
+    taught = () if column.endswith("baseline") else [run.answers for run in runs]
+    return make_side(column, seeds, taught, clusters)
+
+
+def _roles(column: str) -> tuple[str, ...]:
+    """Name the roles of a column's models; what a recipe is made for may have other names in its variants."""
+    return (column,) if column in BESIDE else ("student", "model")
 
 
 # Figures --------------------------------------------------------------------------------------------------------------
@@ -91,8 +129,7 @@ def apart(runs: Sequence[Run], column: str) -> list[Run]:
 
 def _origin(run: Run, column: str) -> Any:
     """Return what tells whose scores a column has."""
-    role = "teacher" if column == "teachers" else column
-    roles = (role,) if column in BESIDE else ("student", "model")
+    roles = ("teacher",) if column == "teachers" else _roles(column)
     return tuple(model.folder for model in run.models if model.role in roles) or repr(scores_of(run, column))
 
 
@@ -121,34 +158,42 @@ def _tasks(runs: Sequence[Run], column: str) -> list[str]:
 
 
 def _summaries(runs: Sequence[Run], columns: Sequence[str]) -> dict[str, dict[str, Summary]]:
-    return {
-        column: {row: summarise(values) for row, values in figures(runs, column, _tasks(runs, column)).items()}
-        for column in columns
-    }
-
-
-def _differences(ones: Sequence[Run], one: str, others: Sequence[Run], other: str) -> dict[str, Difference]:
-    """Compare a column of some runs with one of others, by the tasks and first metrics that both have."""
-    theirs = {(name, others[0].tasks[name].metrics[0]) for name in _tasks(others, other)}
-    tasks = [name for name in _tasks(ones, one) if (name, ones[0].tasks[name].metrics[0]) in theirs]
-    mine, against = figures(ones, one, tasks), figures(others, other, tasks)
-    return {row: compare_seeds(mine[row], against[row]) for row in mine}
+    """Summarise the primary metric of each task, and their mean, by column."""
+    summaries = {}
+    for column in columns:
+        values = figures(runs, column, _tasks(runs, column))
+        summaries[column] = {row: summarise(each)._replace(interval=None) for row, each in values.items()}
+        if values and column not in FLOORS:
+            scored = score_side(side_of(runs, column))
+            own = {row: scored.get(row if row == MEAN else f"{row}/dev") for row in values}
+            summaries[column] |= {row: summary for row, summary in own.items() if summary}
+    return summaries
 
 
 def _deltas(variants: Mapping[str, Sequence[Run]], column: str) -> dict[str, dict[str, Delta]]:
+    """Compare each variant with the recipe as it is, by tasks and first metrics that both have."""
     usual, *others = variants
-    by_name = {name: _differences(variants[name], column, variants[usual], column) for name in others}
-    for differences in by_name.values():
-        if set(differences) - {MEAN} != set(_tasks(variants[usual], column)):
-            differences.pop(MEAN, None)  # of other tasks than that beside it
-    corrected: dict[str, dict[str, float | None]] = {}
-    for row in dict.fromkeys(row for differences in by_name.values() for row in differences):
-        there = [name for name in others if row in by_name[name]]
-        corrected[row] = dict(zip(there, holm([by_name[name][row].p for name in there]), strict=True))
-    return {
-        name: {row: Delta(difference, corrected[row][name]) for row, difference in differences.items()}
-        for name, differences in by_name.items()
-    }
+    first, raw = side_of(variants[usual], column), {}
+    for name in others:
+        try:
+            raw[name] = compare_pair(first, side_of(variants[name], column))
+        except UserError as error:
+            log.warning("%s is not compared with the unchanged recipe: %s", name, error)
+    whole = _tasks(variants[usual], column)
+    deltas: dict[str, dict[str, Delta]] = {name: {} for name in others}
+    for name, comparison in zip(raw, correct(list(raw.values())), strict=True):
+        own = _tasks(variants[name], column)
+        theirs = [task for task in whole if task in own and _same_metric(variants, name, task)]
+        # A mean of other tasks or metrics is not that beside it.
+        rows = comparison.rows if theirs == whole == own else comparison.compared
+        mine = {row.name: Delta(row.difference, row.p) for row in rows}
+        deltas[name] = {row: mine[row] for row in (*theirs, MEAN) if row in mine}
+    return deltas
+
+
+def _same_metric(variants: Mapping[str, Sequence[Run]], name: str, task: str) -> bool:
+    usual = next(iter(variants.values()))[0]
+    return variants[name][0].tasks[task].metrics[0] == usual.tasks[task].metrics[0]
 
 
 def _effects(cells: Sequence[Sequence[Run]], column: str) -> dict[str, dict[str, Difference]]:

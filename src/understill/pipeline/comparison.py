@@ -1,70 +1,51 @@
-"""Comparison: significance tests of two finished runs or models, from the predictions kept of each row."""
+"""Comparison: tests of the mean over tasks and of each task, from the predictions kept of each row."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
-from understill.atomic import refuse_damaged_file
-from understill.errors import UserError, nearest
+from understill import numbers
+from understill.errors import UserError, listed
 from understill.evaluate.agreement import counts_hits
-from understill.evaluate.bootstrap import nested_bootstrap, paired_bootstrap
-from understill.evaluate.metrics import score
-from understill.evaluate.predict import KeptRows, kept_at, kept_task, read_kept
-from understill.evaluate.significance import Difference, Summary, compare_seeds, holm, mcnemar, summarise
-from understill.models.manifest import find_model
-from understill.models.roles import RECORD
-from understill.pipeline.record import own_cells, read_record
+from understill.evaluate.bootstrap import RESAMPLES, Resampled, resample
+from understill.evaluate.significance import Difference, Summary, compare_seeds, holm, mcnemar, stars, summarise
+from understill.evaluate.uncertainty import POWER, Ratio, SeedScores, difference, mean_of_tasks, ratio
+from understill.pipeline.sides import JoinedRows, Side, find_side, read_sides
 from understill.tasks import Task
 from understill.tasks.metric import is_error
 
 #: The corrected p-value below which a difference is claimed.
 CLAIMED = 0.05
-
-#: The sentence for the dev sets with each verdict, and for those without any difference.
-SENTENCES = {
-    1: "{second} is better than {first} on {}",
-    -1: "{second} is worse than {first} on {}",
-    0: "on {} the difference may be chance",
-    None: "on {} there is no difference",
-}
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a comparison: its models, one for each seed, and the files of their predictions."""
-
-    name: str
-    places: Mapping[str, tuple[Path, ...]]  # by dev set, a file for each seed
-    metrics: Mapping[str, tuple[str, ...]]  # by dev set, as it was scored
-    mixed: bool = False  # whether some of these are different models with one role, and not seeds of one model
+#: The row that has the mean of all tasks.
+MEAN = "mean"
+#: Resamples where a side has several seeds: they give a variance, and no p-value is counted in them.
+FOR_VARIANCE = 2_000
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One dev set on which two sides were compared by the primary metric of its task."""
+    """One dev set, or the mean of all tasks, on which two sides were compared by primary metrics."""
 
-    place: str
-    metric: str
+    place: str  # "task/split", or MEAN
+    metric: str  # empty for the mean
     first: Summary
     second: Summary
     difference: Difference  # second minus first, over rows, and over seeds too where there are several
     checks: tuple[Difference, ...]  # by other tests: McNemar of two accuracies, Mann-Whitney of several seeds each
     mixed: bool  # whether a side has different models, and not seeds of one model
-    p: float | None  # of the difference, corrected for the number of comparisons
+    p: float | None  # of the difference, corrected for the number of comparisons of its family
 
     @property
     def verdict(self) -> int:
         """1 where the second is significantly better, −1 where it is worse, 0 where neither is shown."""
         if self.p is None or self.p >= CLAIMED:
             return 0
-        better = self.difference.delta > 0
-        return 1 if better != is_error(self.metric) else -1
+        return 1 if (self.difference.delta > 0) != is_error(self.metric) else -1
 
     @property
     def seeds(self) -> tuple[int, int]:
@@ -76,40 +57,141 @@ class Compared:
         """Whether both sides have several seeds, so that a claim extends to other seeds."""
         return not self.mixed and min(self.seeds) > 1
 
+    @property
+    def stars(self) -> str:
+        """The stars of the corrected p-value; none where a side has one seed."""
+        return stars(self.p) if self.several else ""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return numbers.plain_name(self.place)
+
+    def worse_by(self, margin: float) -> bool:
+        """Tell whether the second is significantly worse, and its whole interval by more than a margin."""
+        interval = self.difference.interval
+        if self.verdict >= 0 or interval is None:
+            return False
+        return interval.low > margin if is_error(self.metric) else interval.high < -margin
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sides on all dev sets that both have."""
+    """Two sides on all dev sets that both have: the mean over tasks first, then each task."""
 
     first: str
     second: str
+    mean: Compared | None  # None where fewer than two tasks can be averaged
     compared: tuple[Compared, ...]
+    taught_alike: bool = False  # whether the seeds of a side learnt from one set of teachers
+
+    @property
+    def rows(self) -> tuple[Compared, ...]:
+        """All that is compared, the mean first."""
+        return (self.mean, *self.compared) if self.mean else self.compared
+
+    @property
+    def primary(self) -> Compared:
+        """What the claim is about first: the mean, or the first dev set where there is no mean."""
+        return self.mean or self.compared[0]
+
+    @property
+    def claims(self) -> bool:
+        """Whether anything may be claimed at all."""
+        return any(each.verdict for each in self.rows)
 
     @property
     def claim(self) -> str:
         """What may be claimed of A and B, and what may not, in plain words."""
         return self.claim_of("A", "B")
 
-    @property
-    def claims(self) -> bool:
-        """Whether anything may be claimed at all."""
-        return any(each.verdict for each in self.compared)
-
     def claim_of(self, first: str, second: str) -> str:
         """Return the claim in words, with the two sides under these names."""
-        places: dict[int | None, list[str]] = {verdict: [] for verdict in SENTENCES}
-        for each in self.compared:
-            alike = each.difference.interval == (0.0, 0.0)
-            places[None if alike else each.verdict].append(each.place.removesuffix("/dev"))
-        sides = {"first": first, "second": second}
-        whole = "; ".join(SENTENCES[key].format(", ".join(names), **sides) for key, names in places.items() if names)
-        if not self.claims:
-            return f"Nothing may be claimed: {whole}."
-        if all(each.several for each in self.compared if each.verdict):
-            scope = "This should hold for other seeds of the same recipes, and for other rows like these."
-        else:
-            scope = "This is about these very models, on other rows like these; other seeds may differ."
-        return f"{whole[0].upper()}{whole[1:]}. {scope}"
+        sentences = [] if self.claims else [f"Nothing may be claimed of {second} against {first}."]
+        if self.mean or len(self.compared) == 1:
+            sentences.append(_sentence(self.primary, first, second, len(self.averaged) if self.mean else 0))
+        if len(self.compared) > 1:
+            sentences.append(_by_task(self.compared, f"{second} is"))
+        if self.claims:
+            sentences.append(self._scope())
+        return " ".join(sentences)
+
+    @property
+    def averaged(self) -> list[Compared]:
+        """The tasks that the mean is of."""
+        return [each for each in self.compared if _averages(each.place, each.metric)]
+
+    def _scope(self) -> str:
+        claimed = [each for each in self.rows if each.verdict]
+        if not all(each.several for each in claimed):
+            both = "these two models" if all(each.seeds == (1, 1) for each in claimed) else "these very models"
+            return f"This is about {both}, on other rows like these; other seeds may differ."
+        if self.taught_alike:
+            return (
+                "This should hold for other seeds of the students with these very teachers, and for other rows like "
+                "these; with other teachers it may differ, since all seeds had the same ones."
+            )
+        return "This should hold for other seeds of the same recipes, and for other rows like these."
+
+    def facts(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        rows = [
+            {
+                "place": each.place,
+                "metric": each.metric,
+                "first": each.first._asdict(),
+                "second": each.second._asdict(),
+                **each.difference._asdict(),
+                "holm": each.p,
+                "verdict": each.verdict,
+            }
+            for each in self.rows
+        ]
+        return {"first": self.first, "second": self.second, "claim": self.claim, "rows": plain(rows)}
+
+
+def plain(value: Any) -> Any:
+    """Return named tuples and what holds them as plain dictionaries and lists."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _sentence(row: Compared, first: str, second: str, tasks: int) -> str:
+    """Say how the second does against the first on the mean, or on the only dev set."""
+    metric, result = row.metric, row.difference
+    where = f"On the mean of {tasks} tasks" if tasks else f"On {row.name}"
+    if result.interval == (0.0, 0.0):
+        return f"{where} there is no difference."
+    interval = numbers.interval(metric, result.interval, "+")
+    figures = f"{numbers.delta(metric, result.delta)} (95 % interval {interval}, p {numbers.p_value(row.p)})"
+    if row.verdict:
+        return f"{where} {second} is {'better' if row.verdict > 0 else 'worse'} than {first}: {figures}."
+    unseen = ""
+    if result.detectable is not None:
+        size = numbers.score(metric, result.detectable)
+        unseen = f"; a true difference of {size} would have been found with a probability of {numbers.percent(POWER)}"
+    return f"{where} the difference may be chance: {figures}{unseen}."
+
+
+def _by_task(rows: Sequence[Compared], who: str) -> str:
+    """Say how single tasks turned out, after Holm's correction."""
+    alike = [each.name for each in rows if each.difference.interval == (0.0, 0.0)]
+    parts = [
+        f"{who} {word} on {listed(names, 'and')}"
+        for verdict, word in ((1, "better"), (-1, "worse"))
+        if (names := [each.name for each in rows if each.verdict == verdict])
+    ]
+    if chance := [each.name for each in rows if not each.verdict and each.name not in alike]:
+        parts.append(f"on {listed(chance, 'and')} the difference may be chance")
+    if alike:
+        parts.append(f"on {listed(alike, 'and')} there is no difference")
+    return f"Task by task, after Holm's correction: {'; '.join(parts)}."
+
+
+# Tests ----------------------------------------------------------------------------------------------------------------
 
 
 def compare(names: Sequence[str]) -> list[Comparison]:
@@ -121,147 +203,181 @@ def compare(names: Sequence[str]) -> list[Comparison]:
 
 
 def compare_sides(pairs: Sequence[tuple[Side, Side]]) -> list[Comparison]:
-    """Compare the second of each pair with the first, with one Holm correction over all of them."""
-    rows = [[_compare(place, first, second) for place in _common(first, second)] for first, second in pairs]
-    corrected = iter(holm([each.difference.p for some in rows for each in some]))
-    return [
-        Comparison(first.name, second.name, tuple(replace(each, p=next(corrected)) for each in some))
-        for (first, second), some in zip(pairs, rows, strict=True)
-    ]
+    """Compare the second of each pair with the first: means are one family of Holm's correction, tasks another."""
+    return correct([compare_pair(first, second) for first, second in pairs])
 
 
-def _common(first: Side, second: Side) -> list[str]:
-    both = [place for place in first.places if place in second.places]
+def correct(raw: Sequence[Comparison]) -> list[Comparison]:
+    """Correct the p-values of comparisons that are shown together."""
+    means = iter(holm([each.mean.difference.p if each.mean else None for each in raw]))
+    tasks = iter(holm([row.difference.p for each in raw for row in each.compared]))
+    corrected = []
+    for each in raw:
+        p = next(means)
+        mean = replace(each.mean, p=p) if each.mean else None
+        compared = tuple(replace(row, p=next(tasks)) for row in each.compared)
+        corrected.append(replace(each, mean=mean, compared=compared))
+    return corrected
+
+
+def better_than_all(comparisons: Sequence[Comparison]) -> float | None:
+    """Return the p-value of the first side being better than every other: the largest of theirs, without correction.
+
+    None where it is not ahead of each of them.
+    """
+    firsts = [each.primary for each in comparisons]
+    if any((row.difference.delta < 0) == is_error(row.metric) for row in firsts):
+        return None
+    ps = [row.difference.p for row in firsts if row.difference.p is not None]
+    return max(ps) if len(ps) == len(firsts) > 1 else None
+
+
+def _common(sides: Sequence[Side]) -> list[str]:
+    both = [place for place in sides[0].places if all(place in side.places for side in sides)]
     if not both:
-        raise UserError(
-            f"{first.name} and {second.name} have no dev set in common: {', '.join(first.places) or 'none'} "
-            f"and {', '.join(second.places) or 'none'}"
-        )
+        have = " and ".join(", ".join(side.places) or "none" for side in sides)
+        raise UserError(f"{' and '.join(side.name for side in sides)} have no dev set in common: {have}")
     return both
 
 
-# Sides ----------------------------------------------------------------------------------------------------------------
+def _averages(place: str, metric: str) -> bool:
+    """Tell whether a dev set takes part in the mean: the first one of a task, by a metric that is no error."""
+    return place.endswith("/dev") and not is_error(metric)
 
 
-def find_side(name: str) -> Side:
-    """Return the models meant by a name: a run folder, a part or a variant of it, or a model folder."""
-    path, part = Path(name), ""
-    if not path.exists() and ":" in name:
-        before, part = name.rsplit(":", 1)
-        path = Path(before)
-    if (path / RECORD).is_file():
-        return _of_run(name, path, part)
-    if part:
-        raise UserError(f"{path}: no {RECORD} here, so it has no {part} → name a run folder before the colon")
-    return _side(name, [[_facts_of(find_model(path))]])
+class _Sampled(NamedTuple):
+    """Sides on one dev set, resampled together."""
+
+    joined: JoinedRows
+    resampled: Resampled
+    sides: tuple[SeedScores, ...]  # each file once
+
+    @property
+    def task(self) -> Task:
+        return self.joined.task
 
 
-def _of_run(name: str, path: Path, part: str) -> Side:
-    """Find the models of a role in a run, in all seeds of the recipe or of a variant; teachers are an ensemble."""
-    record = read_record(path)
-    cells, variants = own_cells(record), {cell["variant"] for cell in record["cells"]}
-    variant, _, own_part = part.partition("/")
-    if len(variants) > 1 and variant in variants:
-        cells, part = [cell for cell in record["cells"] if cell["variant"] == variant], own_part
-    models = cells[0]["models"]
-    roles = list(dict.fromkeys(model["role"] for model in models.values()))
-    wanted = part or ("student" if "student" in roles else "model")
-    if wanted == "teachers":
-        seeds = [[(path / cell["answers"], cell["teachers"])] for cell in cells if cell.get("answers")]
-    else:
-        parts = [
-            [model for title, model in cell["models"].items() if wanted in (model["role"], title)] for cell in cells
-        ]
-        seeds = [[(_kept_by(path / model["folder"]), model["scores"]) for model in mine] for mine in parts]
-    if not any(seeds):
-        known = {*roles, *models, *(variants if len(variants) > 1 else ())}
-        known |= {"teachers"} if cells[0].get("answers") else set()
-        raise UserError(f'{path} has no "{wanted}"; {nearest(wanted, known)}')
-    return _side(name, seeds)
+def _sample(place: str, sides: Sequence[Side]) -> _Sampled:
+    joined = read_sides(place, sides)
+    kept = [each for rows in joined.rows for each in rows]
+    resampled = resample(
+        joined.task,
+        kept[0].gold,
+        np.stack([each.predictions.values for each in kept]),
+        kept[0].groups,
+        joined.clusters,
+        resamples=RESAMPLES if len(kept) == len(sides) else FOR_VARIANCE,
+        seed=crc32(place.encode()),  # dev sets of one size are not to be drawn alike
+    )
+    starts = np.cumsum([0, *(len(rows) for rows in joined.rows)])
+    own = tuple(resampled.seeds(int(start), len(rows)) for start, rows in zip(starts, joined.rows, strict=False))
+    return _Sampled(joined, resampled, own)
 
 
-def _kept_by(folder: Path) -> Path:
-    """Return where the predictions of a model folder are kept."""
-    return folder.resolve().parent / "predictions"
+def _mean(sides: Sequence[Side], samples: Mapping[str, _Sampled]) -> list[SeedScores] | None:
+    """Return the mean over tasks of each seed of each side; None where there are fewer than two tasks, or no seeds."""
+    places = [place for place, sample in samples.items() if averages(place, sample.task)]
+    if len(places) < 2 or any(side.mixed for side in sides):
+        return None
+    means = []
+    for number, side in enumerate(sides):
+        chosen = np.array(side.places_of(places)).T  # [tasks, seeds]
+        tasks = [samples[place].sides[number] for place in places]
+        means.append(
+            mean_of_tasks(
+                [SeedScores(task.scores[own], task.drawn[own]) for task, own in zip(tasks, chosen, strict=True)]
+            )
+        )
+    return means
 
 
-def _facts_of(folder: Path) -> tuple[Path, Mapping[str, Any]]:
-    """Return where the predictions of a model that is named by its folder are kept, and its scores."""
-    try:
-        refuse_damaged_file(folder / "scores.json", "run the recipe again")
-        scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise UserError(f"{folder}: no scores.json here that can be read → name the run that made the model") from None
-    return _kept_by(folder), scores
+def averages(place: str, task: Task) -> bool:
+    """Tell whether a dev set takes part in the mean over tasks."""
+    return task.head == task.name and _averages(place, task.metrics[0])
 
 
-def _side(name: str, seeds: Sequence[Sequence[tuple[Path, Mapping[str, Any]]]]) -> Side:
-    """Gather the predictions of each seed's models; a model that seeds share counts once."""
-    places: dict[str, dict[Path, None]] = {}
-    metrics: dict[str, tuple[str, ...]] = {}
-    mixed = False
-    for models in seeds:
-        here: dict[str, Path] = {}
-        for kept, scored in models:
-            for place, scores in scored.items():
-                file = kept_at(kept, place)
-                if not file.is_file():
-                    what = f"{file}: the predictions of {name} were not kept"
-                    raise UserError(f"{what} → name the run that made the model")
-                places.setdefault(place, {})[file] = None
-                metrics[place] = tuple(scores)
-                mixed |= here.setdefault(place, file) != file
-    return Side(name, {place: tuple(files) for place, files in places.items()}, metrics, mixed)
+def compare_pair(first: Side, second: Side) -> Comparison:
+    """Compare two sides, without a correction for others."""
+    sides = (first, second)
+    samples = {place: _sample(place, sides) for place in _common(sides)}
+    compared = tuple(_compared(place, sides, sample) for place, sample in samples.items())
+    mean, averaged = None, _mean(sides, samples)
+    if averaged:
+        own = [sample.resampled for place, sample in samples.items() if averages(place, sample.task)]
+        result = difference(
+            averaged[1], averaged[0], sum(each.units for each in own), sum(each.discordant for each in own)
+        )
+        result = result._replace(effect=None)  # rows of different tasks have no common deviation
+        one, other = (_summary(side) for side in averaged)
+        mean = Compared(MEAN, "", one, other, result, _by_seeds(averaged), False, None)
+    return Comparison(first.name, second.name, mean, compared, first.taught_alike or second.taught_alike)
 
 
-# Rows -----------------------------------------------------------------------------------------------------------------
+def _compared(place: str, sides: tuple[Side, Side], sample: _Sampled) -> Compared:
+    task, (one, other) = sample.task, sample.sides
+    result = difference(other, one, sample.resampled.units, sample.resampled.discordant)
+    checks = _by_seeds((one, other))
+    if one.count == other.count == 1 and counts_hits(task) and sample.joined.clusters is None:
+        (before,), (after,) = sample.joined.rows
+        known = ~np.isnan(before.gold)
+        hits = [(each.predictions.values == each.gold)[known] for each in (after, before)]
+        checks = (mcnemar(*hits),)
+    mixed = any(side.mixed for side in sides)
+    return Compared(place, task.metrics[0], _summary(one), _summary(other), result, checks, mixed, None)
 
 
-def _compare(place: str, first: Side, second: Side) -> Compared:
-    task = kept_task(first.places[place][0], first.metrics[place])
-    for side in (first, second):
-        if strange := {kept_task(file, task.metrics).kind for file in side.places[place]} - {task.kind}:
-            raise UserError(f"{place}: a {task.kind} task for {first.name}, a {strange.pop()} task for {side.name}")
-    rows = [[read_kept(file, task) for file in side.places[place]] for side in (first, second)]
-    names = [first.name] * len(rows[0]) + [second.name] * len(rows[1])
-    aligned = _answered(_aligned(place, names, [*rows[0], *rows[1]]))
-    ones, others = aligned[: len(rows[0])], aligned[len(rows[0]) :]
-    gold, groups = aligned[0].gold, aligned[0].groups
-    before, after = (np.stack([each.predictions.values for each in side]) for side in (ones, others))
-    one, other = (summarise(_scores(task, side)) for side in (ones, others))
-    checks = []
-    if len(ones) == len(others) == 1:
-        difference = paired_bootstrap(task, gold, after[0], before[0], groups)
-        if counts_hits(task):
-            known = ~np.isnan(gold)
-            checks.append(mcnemar((after[0] == gold)[known], (before[0] == gold)[known]))
-    else:
-        difference = nested_bootstrap(task, gold, after, before, groups)
-        if min(len(ones), len(others)) > 1:
-            checks.append(compare_seeds(other.values, one.values))
-    mixed = first.mixed or second.mixed
-    return Compared(place, task.metrics[0], one, other, difference, tuple(checks), mixed, None)
+def _summary(side: SeedScores) -> Summary:
+    return summarise(side.scores.tolist())._replace(interval=side.interval())
 
 
-def _answered(rows: Sequence[KeptRows]) -> list[KeptRows]:
-    """Drop the gold of rows that some side has no prediction for, as teachers may, so that they do not count."""
-    gold = np.sum([each.settled for each in rows], axis=0)  # NaN where any of them is NaN
-    return [replace(each, gold=np.where(np.isnan(gold), np.nan, each.gold)) for each in rows]
+def _by_seeds(sides: Sequence[SeedScores]) -> tuple[Difference, ...]:
+    """Return the Mann-Whitney test over seeds, where both sides have several."""
+    one, other = (side.scores.tolist() for side in sides)
+    return (compare_seeds(other, one),) if min(len(one), len(other)) > 1 else ()
 
 
-def _scores(task: Task, rows: Sequence[KeptRows]) -> list[float]:
-    return [score(task, each.gold, each.predictions.values, each.groups)[task.metrics[0]] for each in rows]
+# Scores of one side ---------------------------------------------------------------------------------------------------
 
 
-def _aligned(place: str, names: Sequence[str], rows: Sequence[KeptRows]) -> list[KeptRows]:
-    """Put the rows of all models into one order, by id and gold, since equal texts have equal ids."""
-    ordered = [each.take(np.lexsort((*each.gold.reshape(len(each.ids), -1).T, each.ids))) for each in rows]
-    one, first, fix = names[0], ordered[0], "evaluate both on the same data"
-    for other, second in zip(names[1:], ordered[1:], strict=True):
-        if not np.array_equal(first.ids, second.ids):
-            apart = len(set(first.ids.tolist()) ^ set(second.ids.tolist()))
-            what = f"{apart:,} rows are in one only" if apart else "some rows are there more often in one"
-            raise UserError(f"{place}: the dev sets of {one} and {other} differ: {what} → {fix}")
-        if not np.array_equal(first.gold, second.gold, equal_nan=True):
-            raise UserError(f"{place}: {one} and {other} have different labels for the same rows → {fix}")
-    return ordered
+def score_side(side: Side) -> dict[str, Summary]:
+    """Return the primary score of each dev set and their mean, each with its interval over rows and seeds."""
+    samples = {place: _sample(place, [side]) for place in side.places}
+    scores = {place: _summary(sample.sides[0]) for place, sample in samples.items()}
+    mean = _mean([side], samples)
+    return {**scores, **({MEAN: _summary(mean[0])} if mean else {})}
+
+
+class Retention(NamedTuple):
+    """What a student keeps of its teachers, on the mean over tasks or on the only one, each with its interval."""
+
+    kept: Ratio  # its score by theirs
+    above: Ratio | None  # the same above the majority guess; None where the teachers are not above it
+    distilled: Ratio | None  # (student − baseline) / (teachers − baseline): the distillation ratio
+
+    def sentence(self, share: float) -> str:
+        """Say whether a share of the teachers' score is kept."""
+        kept = f"The student keeps {numbers.percent(self.kept.value)} of its teachers' score"
+        verdict = {True: "it keeps", False: "it does not keep", None: "undecided whether it keeps"}
+        what = f"{verdict[self.kept.keeps(share)]} {numbers.percent(share)}"
+        return f"{kept} (95 % interval {numbers.percents(self.kept.interval)}): {what}."
+
+
+def retention(
+    student: Side, teachers: Side, baseline: Side | None, majority: Mapping[str, Mapping[str, float]]
+) -> Retention | None:
+    """Return what a student keeps of its teachers; None where no task has both, or the teachers score nothing."""
+    sides = [student, teachers, *([baseline] if baseline else [])]
+    samples = {place: _sample(place, sides) for place in _common(sides)}
+    samples = {place: sample for place, sample in samples.items() if averages(place, sample.task)}
+    means = _mean(sides, samples) or (list(next(iter(samples.values())).sides) if len(samples) == 1 else None)
+    if not means:
+        return None
+    units = sum(sample.resampled.units for sample in samples.values())
+    floor = float(np.mean([majority[place][sample.task.metrics[0]] for place, sample in samples.items()]))
+    others = [0.0] * (len(sides) - 2)
+    over, under = [1.0, 0.0, *others], [0.0, 1.0, *others]
+    kept = ratio(means, over, under, units)
+    if kept is None:
+        return None
+    distilled = ratio(means, [1.0, 0.0, -1.0], [0.0, 1.0, -1.0], units) if baseline else None
+    return Retention(kept, ratio(means, over, under, units, floor), distilled)

@@ -285,7 +285,7 @@ def _dev_score(rows: DevSet, predictions: Predictions) -> DevScore | None:
     if not scores:
         return None
     metric = rows.task.metrics[0]
-    interval = interval_of(rows.task, rows.gold, predictions.values, rows.groups)
+    interval = interval_of(rows.task, rows.gold, predictions.values[None], rows.groups)
     return DevScore(rows.place, len(rows.texts), metric, scores[metric], interval.low, interval.high)
 
 

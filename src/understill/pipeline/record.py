@@ -13,11 +13,14 @@ from understill.models.roles import RECORD
 
 if TYPE_CHECKING:  # which would import torch
     from understill.events import Scores
+    from understill.pipeline.aggregate import Findings
     from understill.pipeline.model_training import TrainedModel
     from understill.pipeline.plan.parts import Role
     from understill.recipe import Cell
     from understill.tasks import Task
 
+#: The folder of a run folder that holds the other runs of its study.
+CELLS = "cells"
 #: The column of a linear head on the frozen encoder, and all columns that models are to beat.
 PROBE = "linear probe"
 FLOORS = ("majority", PROBE)
@@ -25,6 +28,11 @@ FLOORS = ("majority", PROBE)
 BESIDE = (*FLOORS, "teachers", "baseline", "finetuned baseline", "finetuned")
 #: The parts that models play which are scored, in the order of tables.
 ROLES: tuple[Role, ...] = ("model", "baseline", "finetuned baseline", "student", "finetuned")
+
+
+def named_column(column: str) -> str:
+    """Call a column by what it is in a sentence."""
+    return f"the {column}" if column in BESIDE or column == "student" else column
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,12 @@ class Run:
     cell: Cell | None = None  # which run of its study it is
     answers: Path | None = None  # where the teachers' joint answers to the dev sets are kept
     probe: Scores = field(default_factory=dict)  # of linear heads on the frozen encoder; empty without an encoder
+    findings: Findings | None = field(default=None, repr=False)  # of the whole study; the first of its runs has them
+
+    @property
+    def study(self) -> Path:
+        """The folder of the study that it is a run of."""
+        return self.folder.parent.parent if self.folder.parent.name == CELLS else self.folder
 
     @property
     def columns(self) -> dict[str, Scores]:

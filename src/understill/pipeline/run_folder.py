@@ -9,11 +9,13 @@ import platform
 import shutil
 import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from understill.atomic import read_record, seal, write_bytes, write_record
+from understill.data.load import read_column
 from understill.events import Scores
 from understill.models.roles import RECORD
 from understill.pipeline.aggregate import conclude
@@ -22,15 +24,14 @@ from understill.pipeline.linear_probe import plan_probes
 from understill.pipeline.model_training import read_trained
 from understill.pipeline.pinned_recipe import write_pinned
 from understill.pipeline.plan.parts import Plan, Study
-from understill.pipeline.record import Run
+from understill.pipeline.record import CELLS, Run
+from understill.pipeline.sides import CLUSTERS, save_clusters
 from understill.pipeline.teacher_selection import ensemble_scores, member_scores
 from understill.recipe import Recipe
 from understill.train.device import device_name, pick_device
 
 log = logging.getLogger(__name__)
 
-#: The folder of a run folder that holds the other runs of its study.
-CELLS = "cells"
 #: The folder of a run folder that holds the teachers' joint answers to the dev sets, by number: runs may share them.
 ANSWERS = "teachers"
 
@@ -101,8 +102,20 @@ def finish_record(study: Study, record: dict[str, Any]) -> tuple[Run, ...]:
         (each.folder / "models").mkdir(parents=True, exist_ok=True)
         _link_models(each.folder, {model.name: model.folder for model in each.models})
     write_pinned(folder, study.plan.recipe, runs[0].models)
+    _write_clusters(study.plan, folder / CLUSTERS)
+    runs[0] = replace(runs[0], findings=conclude(runs))
     _write(study, record, runs)
     return tuple(runs)
+
+
+def _write_clusters(plan: Plan, folder: Path) -> None:
+    """Keep which rows of the dev sets are drawn together, where tasks name a column for it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, loaded in plan.loaded.items():
+        column = plan.recipe.tasks[name].cluster
+        for data in loaded.splits.values() if column else ():
+            if data.split.startswith("dev") and (names := read_column(plan.recipe, data, column or "")):
+                save_clusters(folder, data.place, data.table()["id"], names)
 
 
 def _write(study: Study, record: dict[str, Any], runs: Sequence[Run]) -> None:
@@ -115,7 +128,8 @@ def _write(study: Study, record: dict[str, Any], runs: Sequence[Run]) -> None:
     ]
     made_with = _made_with(study.recipe)
     record |= {"state": "done", "finished": time.time(), "made_with": made_with, **facts[0], "cells": cells}
-    write_record(folder / RECORD, {**record, "findings": conclude(runs).facts()} if len(runs) > 1 else record)
+    findings = runs[0].findings
+    write_record(folder / RECORD, {**record, "findings": findings.facts() if findings else {}})
 
 
 class _Ensemble(NamedTuple):

@@ -18,10 +18,12 @@ from understill.evaluate.metrics import score
 from understill.evaluate.predict import KeptRows, read_kept
 from understill.evaluate.significance import Summary, summarise
 from understill.events import Watch, silent
+from understill.models.roles import RECORD
 from understill.pipeline.aggregate import pairs_of
-from understill.pipeline.comparison import Side, compare_sides, find_side
+from understill.pipeline.comparison import MEAN, Retention, compare_sides, retention, score_side
 from understill.pipeline.recipe_data import read_labelled
 from understill.pipeline.record import PROBE, ROLES, own_cells, read_record
+from understill.pipeline.sides import Side, find_side, read_sides
 from understill.recipe import Recipe
 from understill.report.dev_sets import DevAnswers, place_facts
 from understill.report.facts import Curve, Facts, Place, ScoreRow
@@ -62,8 +64,11 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
         main=main,
         columns=(*floors, *sides),
         aid=cells[0]["aid"],
-        scores=tuple(_scores(places, tasks, kept, floors)),
+        scores=tuple(_scores(places, tasks, sides, floors)),
+        means=_means(sides),
         versus=tuple(compare_sides([pair for pair in pairs if set(pair[0].places) & set(pair[1].places)])),
+        retention=_retention(sides, main, cells[0]["majority"]),
+        tried=_tried(folder, record),
         timing=measure_models(models, loaded, recipe) if timing else None,
         curves=tuple(_curve(name, model) for name, model in _drawn(models).items()),
         findings=record.get("findings", {}),
@@ -118,12 +123,12 @@ def _kept(place: str, sides: Mapping[str, Side], loaded: Mapping[str, LoadedTask
 def _scores(
     places: Sequence[str],
     tasks: Mapping[str, Task],
-    kept: Mapping[str, Mapping[str, Sequence[KeptRows]]],
+    sides: Mapping[str, Side],
     floors: Mapping[str, Mapping[str, Mapping[str, float]]],
 ) -> Iterable[ScoreRow]:
     for place in places:
         task = tasks[place]
-        measured = {column: _column_scores(task, rows) for column, rows in kept[place].items()}
+        measured = {column: _column_scores(place, side) for column, side in sides.items() if place in side.places}
         for metric in task.metrics:
             scores = {column: own[metric] for column, own in measured.items() if metric in own}
             below = {
@@ -132,17 +137,48 @@ def _scores(
             yield ScoreRow(place, metric, {**below, **scores})
 
 
-def _column_scores(task: Task, seeds: Sequence[KeptRows]) -> dict[str, Summary]:
-    """Score the seeds of a column by all metrics; of one seed, the primary metric has an interval over rows."""
-    by_seed = [score(task, each.settled, each.predictions.values, each.groups) for each in seeds]
+def _column_scores(place: str, side: Side) -> dict[str, Summary]:
+    """Score the seeds of a column by all metrics, with intervals over rows and seeds."""
+    task, (rows,), clusters = read_sides(place, [side])
+    by_seed = [score(task, each.gold, each.predictions.values, each.groups) for each in rows]
     if not by_seed[0]:
         return {}
-    scores = {metric: summarise([each[metric] for each in by_seed]) for metric in task.metrics}
-    if len(seeds) == 1:
-        (one,), primary = seeds, task.metrics[0]
-        interval = interval_of(task, one.settled, one.predictions.values, one.groups)
-        scores[primary] = scores[primary]._replace(interval=interval)
+    values, (first, *_) = np.stack([each.predictions.values for each in rows]), rows
+    scores = {}
+    for metric in task.metrics:
+        interval = interval_of(replace(task, metrics=(metric,)), first.gold, values, first.groups, clusters)
+        scores[metric] = summarise([each[metric] for each in by_seed])._replace(interval=interval)
     return scores
+
+
+def _means(sides: Mapping[str, Side]) -> dict[str, Summary]:
+    """Return the mean over tasks of each column that has several, with its interval."""
+    scored = {column: score_side(side) for column, side in sides.items()}
+    return {column: scores[MEAN] for column, scores in scored.items() if MEAN in scores}
+
+
+def _retention(sides: Mapping[str, Side], main: str, majority: Mapping[str, Any]) -> Retention | None:
+    teachers = sides.get("teachers")
+    if not teachers or not set(teachers.places) & set(sides[main].places):
+        return None
+    return retention(sides[main], teachers, sides.get("baseline"), majority)
+
+
+def _tried(folder: Path, record: Mapping[str, Any]) -> int:
+    """Count the other models beside this run that were scored on its dev sets: so many settings were tried."""
+    own = set(record["uses"])
+    places = {place for model in record["models"].values() for place in model["scores"]}
+    tried = set()
+    for other in folder.resolve().parent.glob(f"*/{RECORD}"):
+        try:
+            cells = read_record(other.parent)["cells"]
+        except UserError:
+            continue  # one that is not finished
+        for model in (model for cell in cells for model in cell["models"].values()):
+            name = Path(model["folder"]).parent.name
+            if model["role"] != "teacher" and name not in own and places & set(model["scores"]):
+                tried.add(name)
+    return len(tried)
 
 
 # Training -------------------------------------------------------------------------------------------------------------

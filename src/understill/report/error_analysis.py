@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from understill import numbers
-from understill.evaluate.significance import Interval
 from understill.numbers import percent, plain_name
 from understill.report import figures
 from understill.report.blocks import Block, Heading, Paragraph, Picture, SearchableRows, Table
@@ -33,8 +32,9 @@ def calibration(facts: Facts) -> Iterator[Block]:
     for place in facts.places:
         name = plain_name(place.name)
         for column, each in place.calibrations.items():
-            errors = (percent(value) for value in (each.error, each.mass_error, each.largest_gap))
-            rows.append((name, column, *errors, f"{each.brier:.3f}", f"{each.log_loss:.3f}"))
+            errors = (percent(each.error), numbers.percents(each.interval), percent(each.mass_error))
+            others = (percent(each.largest_gap), f"{each.brier:.3f}", f"{each.log_loss:.3f}")
+            rows.append((name, column, *errors, *others))
         if place.calibrations:
             pictures += [Heading(name), _reliability(name, place, facts.main)]
     if rows:
@@ -42,7 +42,7 @@ def calibration(facts: Facts) -> Iterator[Block]:
             "A model whose confidence equals its accuracy lies on the diagonal. The expected calibration error (ECE) "
             "is the mean distance from it; for all of these figures, less is better."
         )
-        head = ("task", "column", "ECE", "ECE, equal mass", "largest gap", "Brier", "log loss")
+        head = ("task", "column", "ECE", "95 % interval", "ECE, equal mass", "largest gap", "Brier", "log loss")
         yield Table("Calibration", head, tuple(rows), 2)
         yield from pictures
 
@@ -59,7 +59,7 @@ def _reliability(name: str, place: Place, main: str) -> Picture:
         series.append(figures.Line(f"{column}, ECE {percent(each.error)}", points, True, sizes))
     rows = tuple(
         (column, f"{bucket.low:.2f} to {bucket.high:.2f}", str(bucket.rows), percent(bucket.confidence),
-         percent(bucket.accuracy), _percents(bucket.interval))
+         percent(bucket.accuracy), numbers.percents(bucket.interval))
         for column, each in place.calibrations.items()
         for bucket in each.curve
     )  # fmt: skip
@@ -68,16 +68,12 @@ def _reliability(name: str, place: Place, main: str) -> Picture:
     return Picture(figures.reliability(about, series), about, Table(f"{name}: reliability", head, rows, 2))
 
 
-def _percents(interval: Interval | None) -> str:
-    return f"{percent(interval.low)} to {percent(interval.high)}" if interval else numbers.NONE
-
-
 def agreement(facts: Facts) -> Iterator[Block]:
     """Show how far the model and its teachers agree."""
     rows = []
     for place in facts.places:
         if each := place.agreement:
-            alike = (percent(each.same), _percents(each.interval))
+            alike = (percent(each.same), numbers.percents(each.interval))
             other = (numbers.NONE if value is None else f"{value:.3f}" for value in (each.divergence, each.correlation))
             kept = percent(place.retention.get(place.task.metrics[0]))
             rows.append((plain_name(place.name), f"{each.rows:,}", *alike, *other, kept))

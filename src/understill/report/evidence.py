@@ -7,10 +7,9 @@ from typing import Any
 
 from understill import numbers
 from understill.bench.efficiency import PARTS
-from understill.errors import listed
-from understill.evaluate.significance import Interval, Summary, stars
-from understill.pipeline.comparison import Comparison
-from understill.pipeline.record import BESIDE, FLOORS
+from understill.evaluate.significance import LEVEL, Interval, Summary
+from understill.pipeline.comparison import Comparison, Retention
+from understill.pipeline.record import FLOORS, named_column
 from understill.pipeline.shortfalls import LEGEND, marks_of
 from understill.report import figures
 from understill.report.blocks import Block, Paragraph, Picture, Table
@@ -19,13 +18,15 @@ from understill.report.overview import means, warnings
 from understill.tasks.metric import is_error
 
 #: What one, two and three stars mean.
-STARS = "* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction for all comparisons of this table"
+STARS = "* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction: means are one family, single tasks another"
 
 
 def scores(facts: Facts) -> Iterator[Block]:
     """Show all scores, and what may be claimed of them."""
     for versus in facts.versus:
-        yield Paragraph(_claim(versus), strong=True)
+        yield Paragraph(versus.claim_of(*map(named_column, (versus.first, versus.second))), strong=True)
+    if facts.retention:
+        yield Paragraph(facts.retention.sentence(facts.recipe.evaluation.keep), strong=True)
     marks, below = _marks(facts), marks_of(warnings(facts), facts.tasks)
     rows = []
     for row in facts.scores:
@@ -34,70 +35,119 @@ def scores(facts: Facts) -> Iterator[Block]:
         rows.append((numbers.plain_name(row.place), row.metric, *cells))
     averages = means(facts)
     if len({row.place.split("/")[0] for row in facts.scores}) > 1 and averages:
-        rows.append(("mean", "primary metrics", *(numbers.score("", averages.get(name)) for name in facts.columns)))
-    brackets = "95 % interval over rows in brackets"
-    spread = f"mean ± standard deviation over seeds; of one seed, {brackets}" if facts.seeds > 1 else brackets
+        stars = {versus.second: versus.mean.stars for versus in _to_baseline(facts) if versus.mean}
+        cells = (_mean_cell(facts, name, averages.get(name), stars.get(name, "")) for name in facts.columns)
+        rows.append(("mean", "primary metrics", *cells))
+    over = "rows and seeds" if facts.seeds > 1 else "rows"
+    spread = (
+        f"{'mean ± standard deviation over seeds; ' if facts.seeds > 1 else ''}95 % interval over {over} in brackets"
+    )
     caption = f"Dev scores ×100; {spread}" + (f"; {LEGEND}" if below else "")
     yield Table(caption, ("task", "metric", *facts.columns), tuple(rows), 2)
     if facts.versus:
         yield from _comparisons(facts)
+    if facts.retention:
+        yield _kept(facts.retention)
 
 
-def _claim(versus: Comparison) -> str:
-    """Say what may be claimed, with the sides under the names that the report has for them."""
-    first, second = (
-        f"the {column}" if column in BESIDE or column == "student" else column
-        for column in (versus.first, versus.second)
-    )
-    if versus.claims:
-        claim = versus.claim_of(first, second)
-        return claim[0].upper() + claim[1:]
-    names = listed([numbers.plain_name(row.place) for row in versus.compared], "and")
-    return f"Nothing may be claimed of {second} against {first}: on {names} the difference may be chance."
+def _to_baseline(facts: Facts) -> list[Comparison]:
+    return [versus for versus in facts.versus if versus.first.endswith("baseline")]
 
 
 def _marks(facts: Facts) -> dict[tuple[str, str, str], str]:
     """Return the stars of the main column, which are about the baseline."""
     return {
-        (row.place, row.metric, versus.second): stars(row.p)
-        for versus in facts.versus
-        if versus.first.endswith("baseline")
-        for row in versus.compared
+        (row.place, row.metric, versus.second): row.stars for versus in _to_baseline(facts) for row in versus.compared
     }
 
 
 def _cell(metric: str, score: Summary | None, mark: str) -> str:
     text = numbers.mean_spread(metric, score) + mark
-    if score is None or score.interval is None or len(score.values) > 1:
+    if score is None or score.interval is None:
         return text
     return f"{text} [{numbers.interval(metric, score.interval)}]"
 
 
+def _mean_cell(facts: Facts, column: str, mean: float | None, mark: str) -> str:
+    """Write a column's mean over tasks; floors have no interval."""
+    return _cell("", facts.means[column], mark) if column in facts.means else numbers.score("", mean)
+
+
 def _comparisons(facts: Facts) -> Iterator[Block]:
-    rows, bars = [], []
+    rows, bars, drawn = [], [], sum(not is_error(row.metric) for versus in facts.versus for row in versus.rows)
+    level = 1 - (1 - LEVEL) / max(drawn, 1)  # Bonferroni's, for intervals that are read together
     for versus in facts.versus:
         sides = f"{versus.second} − {versus.first}"
-        for row in versus.compared:
-            difference, name, metric = row.difference, numbers.plain_name(row.place), row.metric
-            delta = numbers.delta(metric, difference.delta) + stars(row.p)
-            interval = numbers.interval(metric, difference.interval, "+")
-            tests = (numbers.p_value(difference.p), numbers.p_value(row.p), numbers.effect_size(difference.effect))
-            rows.append((sides, name, metric, delta, interval, *tests, difference.test))
+        for row in versus.rows:
+            result, metric = row.difference, row.metric
+            delta = numbers.delta(metric, result.delta) + row.stars
+            interval = numbers.interval(metric, result.interval, "+")
+            tests = (numbers.p_value(result.p), numbers.p_value(row.p), numbers.score(metric, result.detectable))
+            effect = numbers.effect_size(result.effect)
+            rows.append((sides, row.name, metric or "primary", delta, interval, *tests, effect, result.test))
             if not is_error(metric):
-                bars.append(_bar(f"{name}, {sides}", difference.delta, difference.interval))
-    head = ("difference", "task", "metric", "points", "95 % interval", "p", "p, Holm", "effect", "test")
+                bars.append(_bar(f"{row.name}, {sides}", result.delta, result.at(level)))
+    head = ("difference", "task", "metric", "points", "95 % interval", "p", "p, Holm", "detectable", "effect", "test")
     table = Table("Differences", head, tuple(rows), 3)
     if bars:
-        about = "Differences in points with their 95 % intervals; one that crosses the line at 0 may be chance."
+        about = (
+            "Differences in points with simultaneous 95 % intervals: that all of them hold has a probability of 95 %, "
+            "so one that crosses the line at 0 may be chance."
+        )
         yield Picture(figures.intervals(about, bars, "points"), about, table)
     else:
         yield table
+    tried = ""
+    if facts.tried:
+        tried = (
+            f" {facts.tried} other trained models beside this run were scored on these dev sets: a setting that was "
+            "chosen among them looks better here than on new rows."
+        )
     yield Paragraph(
-        f"{STARS}; in the table of scores they are about the baseline. Intervals are not corrected for the number of "
-        "comparisons, so one that leaves out 0 may be without a star. The effect is the difference in standard "
-        "deviations of one row's contribution to it. A model that was selected on a dev set scores better there than "
-        "on new rows; no test corrects for that."
+        f"{STARS}; in the table of scores they are about the baseline, and one seed a side gets none. The mean over "
+        "tasks is the first claim; single tasks come second. Intervals of the table are not corrected for the number "
+        "of comparisons. Detectable is the true difference that would have been significant with a probability of "
+        "80 %. The effect is the difference in standard deviations of one row's contribution to it. A model that was "
+        f"selected on a dev set scores better there than on new rows; no test corrects for that.{tried}"
     )
+    yield from _variance(facts)
+
+
+def _variance(facts: Facts) -> Iterator[Block]:
+    """Show where the uncertainty of each first claim comes from."""
+    rows = []
+    for versus in facts.versus:
+        parts = versus.primary.difference.parts
+        if parts and sum(parts) > 0 and max(versus.primary.seeds) > 1:
+            shares = [numbers.percent(part / sum(parts)) for part in parts]
+            error = numbers.score(versus.primary.metric, sum(parts) ** 0.5)
+            rows.append((f"{versus.second} − {versus.first}", versus.primary.name, error, *shares))
+    if rows:
+        head = ("difference", "task", "standard error", "rows", "seeds of the first", "seeds of the second")
+        yield Table("Where the uncertainty comes from: share of the variance", head, tuple(rows), 2)
+        yield Paragraph(
+            "More dev rows shrink the first part, more seeds the others; one seed stands for itself and adds none. "
+            + (
+                "All seeds had the same teachers, so what other teachers would change is in none of them."
+                if any(versus.taught_alike for versus in facts.versus)
+                else "Teachers that were trained anew with each seed count among its seeds."
+            )
+        )
+
+
+def _kept(retention: Retention) -> Table:
+    """Show what the student keeps of its teachers, in three ways."""
+    rows = (
+        ("score of the student by that of its teachers", retention.kept),
+        ("the same above the majority guess", retention.above),
+        ("distillation ratio: (student − baseline) / (teachers − baseline)", retention.distilled),
+    )
+    cells = tuple(
+        (name, numbers.percent(each.value), numbers.percents(each.interval) if each.interval else "unbounded")
+        for name, each in rows
+        if each
+    )
+    return Table("Kept of the teachers, on the mean over tasks", ("", "share", "95 % interval"), cells)
 
 
 def _bar(name: str, delta: float, interval: Interval | None) -> figures.Bar:
@@ -238,7 +288,7 @@ def _effects(
 ) -> Iterator[Block]:
     """Show differences, drawn in the mean of all tasks or in the only one."""
     bars = [_bar(name, each["delta"], _interval(each["interval"])) for name, each in last.items()]
-    about = f"{caption[0].upper()}{caption[1:]}, in points, with 95 % intervals over seeds."
+    about = f"{caption[0].upper()}{caption[1:]}, in points, with 95 % intervals."
     if bars:
         yield Picture(figures.intervals(about, bars, "points"), about, Table(caption, head, tuple(rows), 2))
 

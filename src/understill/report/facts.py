@@ -11,17 +11,14 @@ from understill.evaluate.agreement import Agreement, Slice
 from understill.evaluate.calibration import Calibration
 from understill.evaluate.metrics import Ints
 from understill.evaluate.significance import Summary
-from understill.pipeline.comparison import Comparison
+from understill.pipeline.comparison import Comparison, Retention
 from understill.recipe import Recipe
 from understill.tasks import Task
 
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One dev set and metric, with the scores of each column.
-
-    The interval is over seeds where there are several, else over rows, and then of the primary metric only.
-    """
+    """One dev set and metric, with the scores of each column; intervals are over rows and, of several, seeds."""
 
     place: str
     metric: str
@@ -120,7 +117,10 @@ class Facts:
     columns: tuple[str, ...]
     aid: str  # what the baseline does without
     scores: tuple[ScoreRow, ...]
+    means: Mapping[str, Summary]  # over tasks, by column; empty where there is one task
     versus: tuple[Comparison, ...]
+    retention: Retention | None  # of the teachers, by the student
+    tried: int  # other trainings beside this run that were scored on the same dev sets
     timing: Timing | None
     curves: tuple[Curve, ...]
     findings: Mapping[str, Any]  # as in the record; empty for a single run

@@ -55,11 +55,15 @@ def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
         what = f"mean dev score of {rows} tasks" if rows > 1 else "dev score"
         yield numbers.score("", mean[facts.main]), f"{facts.main}: {what}"
     for versus in facts.versus:
-        if (versus.first, versus.second) == ("baseline", facts.main) and {"baseline", facts.main} <= set(mean):
-            delta = mean[facts.main] - mean["baseline"]
-            yield numbers.delta("", delta), f"against the baseline without {facts.aid}"
-    if mean.get("teachers", 0) > 0 and facts.main in mean:
-        yield numbers.percent(mean[facts.main] / mean["teachers"]), "of the teachers' score kept"
+        gain = versus.primary
+        if (versus.first, versus.second) == ("baseline", facts.main) and not is_error(gain.metric):
+            interval = numbers.interval("", gain.difference.interval, "+")
+            what = f"against the baseline without {facts.aid} (95 % interval {interval})"
+            yield numbers.delta("", gain.difference.delta), what
+    if facts.retention:
+        kept = facts.retention.kept
+        ends = f" (95 % interval {numbers.percents(kept.interval)})" if kept.interval else ""
+        yield numbers.percent(kept.value), f"of the teachers' score kept{ends}"
     if facts.timing and len(facts.timing.models) > 1:
         first, last = (facts.timing.models[place].efficiency for place in (0, -1))
         if last.name != "baseline":

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from math import comb
 from typing import TYPE_CHECKING
 
-from understill.numbers import delta, effect_size, interval, mean_spread, p_value, plain_name
+from understill.numbers import delta, effect_size, interval, mean_spread, p_value, score
 from understill.terminal import console
+
+#: The p-value below which a difference is claimed.
+CLAIMED = 0.05
 
 if TYPE_CHECKING:
     from understill.evaluate.significance import Difference
@@ -15,29 +18,41 @@ if TYPE_CHECKING:
 
 
 def show_comparisons(comparisons: Sequence[Comparison]) -> None:
-    """Show the result of each comparison, and what may be claimed of it."""
-    from understill.evaluate.significance import stars
+    """Show the result of each comparison, the mean over tasks first, and what may be claimed of it."""
+    from understill.pipeline.comparison import better_than_all
 
     for each in comparisons:
         console.say(f"A: {each.first}\nB: {each.second}")
-        scores, tests = [], []
-        for row in each.compared:
-            name, metric, difference = plain_name(row.place), row.metric, row.difference
+        scores: list[Sequence[str] | None] = []
+        tests: list[Sequence[str] | None] = []
+        for row in each.rows:
+            metric, result = row.metric, row.difference
             sides = (mean_spread(metric, side) for side in (row.first, row.second))
-            change = f"{delta(metric, difference.delta)}{stars(row.p):<3}"
-            scores.append((name, metric, *sides, change, interval(metric, difference.interval, "+")))
-            tests.append((name, *_test(difference, p_value(row.p))))
-            tests += [("", *_test(check, "")) for check in row.checks]
+            change = f"{delta(metric, result.delta)}{row.stars:<3}"
+            scores.append((row.name, metric, *sides, change, interval(metric, result.interval, "+")))
+            tests.append((row.name, *_test(result, p_value(row.p), score(metric, result.detectable))))
+            tests += [("", *_test(check, "", "")) for check in row.checks]
+            if row is each.mean:
+                scores.append(None)
+                tests.append(None)
         console.show_table("dev scores", ("task", "metric"), ("A", "B", "B − A", "95 % interval"), scores)
-        console.show_table("significance", ("task", "test"), ("p", "p, Holm", "effect"), tests)
+        head = ("p", "p, Holm", "effect", "detectable")
+        console.show_table("significance", ("task", "test"), head, tests)
         console.say(each.claim)
-    for seeds in sorted({row.seeds for each in comparisons for row in each.compared if min(row.seeds) > 1}):
+    largest = better_than_all(comparisons)
+    if largest is not None:
+        sure = "may be claimed" if largest < CLAIMED else "may be chance"
+        console.say(f"A is ahead of each of the others, which {sure}: the largest p of these is {p_value(largest)}")
+    for seeds in sorted({row.seeds for each in comparisons for row in each.rows if min(row.seeds) > 1}):
         console.say(smallest_p(*seeds))
-    console.say("* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction for all dev sets and runs shown")
+    console.say(
+        "* p < 0.05, ** p < 0.01, *** p < 0.001, of several seeds each, after Holm's correction: means over tasks are "
+        "one family, single tasks another; detectable: a true difference of so many points is significant in 4 of 5"
+    )
 
 
-def _test(difference: Difference, corrected: str) -> tuple[str, ...]:
-    return difference.test, p_value(difference.p), corrected, effect_size(difference.effect)
+def _test(result: Difference, corrected: str, detectable: str) -> tuple[str, ...]:
+    return result.test, p_value(result.p), corrected, effect_size(result.effect), detectable
 
 
 def smallest_p(one: int, other: int) -> str:

@@ -7,13 +7,14 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from understill.errors import counted
-from understill.numbers import NONE, duration, fixed, plain_name, score
+from understill.numbers import NONE, duration, fixed, interval, p_value, plain_name, score
 from understill.pipeline.record import FLOORS
 from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
 from understill.tasks.metric import is_error
 from understill.terminal import console
 
 if TYPE_CHECKING:
+    from understill.pipeline.comparison import Comparison
     from understill.pipeline.record import Run
     from understill.tasks import Task
 
@@ -102,8 +103,9 @@ def _show_models(models: Mapping[str, Scores], tasks: Mapping[str, Task]) -> Non
 
 
 def _say_gains(primary: Mapping[str, Mapping[str, float]], run: Run) -> None:
-    """Say what the student has gained by its teachers or more rows, and how far from its teachers it is."""
+    """Say what the student has gained by its teachers or more rows, how sure that is, and what it keeps of theirs."""
     alone = [name for name in primary if name in {"single-task", *(m.name for m in run.models if m.role == "model")}]
+    tested = {(each.second, each.first): each for each in run.findings.comparisons} if run.findings else {}
     for one, other, words in (
         ("student", "baseline", f"student against the same student without {run.aid}"),
         *((name, "baseline", f"{name} against the same without {run.aid}") for name in alone),
@@ -117,7 +119,23 @@ def _say_gains(primary: Mapping[str, Mapping[str, float]], run: Run) -> None:
             better = sum(gain > 0 for gain in gains)
             mean = fixed(sum(gains) / len(gains), 1, "+")
             count = f"better on {better} of {len(both)} tasks" if len(both) > 1 else f"on {both[0]}"
-            console.say(f"{words}: {mean} ({count})")
+            console.say(f"{words}: {mean} ({count}{_sureness(tested.get((one, other)))})")
+    say_retention(run)
+
+
+def _sureness(comparison: Comparison | None) -> str:
+    """Write the interval and p-value of a difference, and whether it may be chance."""
+    if comparison is None:
+        return ""
+    row = comparison.primary
+    sure = "" if row.verdict else ", which may be chance"
+    return f"; 95 % interval {interval(row.metric, row.difference.interval, '+')}, p {p_value(row.p)}{sure}"
+
+
+def say_retention(run: Run) -> None:
+    """Say what the student keeps of its teachers' score."""
+    if run.findings and run.findings.retention and run.cell:
+        console.say(run.findings.retention.sentence(run.cell.recipe.evaluation.keep))
 
 
 def _primary_scores(scores: Scores, tasks: Mapping[str, Task], split: str = "dev") -> dict[str, float]:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from understill.errors import counted, listed
 from understill.numbers import NONE, delta, interval, mean_spread, p_value, score
-from understill.pipeline.record import FLOORS
+from understill.pipeline.record import FLOORS, named_column
 from understill.pipeline.shortfalls import LEGEND, Shortfall, marks_of, shortfalls
 from understill.terminal import console
-from understill.terminal.comparisons import smallest_p
-from understill.terminal.scores import say_shortfalls, score_rows, show_run
+from understill.terminal.scores import say_retention, say_shortfalls, score_rows, show_run
 
 if TYPE_CHECKING:
     from understill.evaluate.significance import Summary
@@ -29,7 +28,7 @@ def show_study(runs: Sequence[Run]) -> None:
         return
     from understill.pipeline.aggregate import conclude
 
-    findings = conclude(runs)
+    findings = runs[0].findings or conclude(runs)
     usual = next(iter(findings.summaries))
     own_runs = [run for run in runs if run.cell and run.cell.variant == usual]
     if not any(findings.summaries[usual].values()):
@@ -41,6 +40,7 @@ def show_study(runs: Sequence[Run]) -> None:
             _show_scores(own_runs, findings.seeds[usual], below)
             _show_summaries(findings.summaries[usual], findings.seeds[usual])
             _say_gains(findings)
+            say_retention(runs[0])
             say_shortfalls(below)
         for column, deltas in findings.deltas.items():
             _show_deltas(findings, column, list(deltas))
@@ -107,14 +107,9 @@ def _show_summaries(summaries: Mapping[str, Mapping[str, Summary]], seeds: int) 
 
 
 def _say_gains(findings: Findings) -> None:
-    """Say what one column has over another."""
-    for name, rows in findings.gains.items():
-        row, difference = list(rows.items())[-1]
-        sure = ""
-        if difference.interval and difference.p is not None:
-            ends = interval("", difference.interval, "+")
-            sure = f" (95 % interval {ends}, Mann-Whitney p {p_value(difference.p)})"
-        console.say(f"{name}, {row}: {delta('', difference.delta)}{sure}")
+    """Say what may be claimed of one column against another."""
+    for each in findings.comparisons:
+        console.say(each.claim_of(*map(named_column, (each.first, each.second))))
 
 
 # Ablations ------------------------------------------------------------------------------------------------------------
@@ -132,7 +127,7 @@ def _show_deltas(findings: Findings, column: str, variants: Sequence[str]) -> No
             rows += [None] if row == "mean" else []
             rows.append((row, mean_spread("", summary), *cells))
         last = [own.get(list(usual)[-1]) for own in deltas.values()]
-        if any(each and each.difference.p is not None for each in last):
+        if min(findings.seeds.values()) > 1:
             differences = [each.difference if each else None for each in last]
             rows += [
                 ("95 %", "", *(interval("", each.interval if each else None, "+") for each in differences)),
@@ -183,10 +178,8 @@ def _show_effects(runs: Sequence[Run], findings: Findings, column: str) -> None:
 def _say_what_may_be_claimed(findings: Findings) -> None:
     """Say what so many seeds can show at all."""
     fewest = min(findings.seeds.values())
-    tested = any(each.p is not None for rows in findings.gains.values() for each in rows.values())
     if fewest == 1:
-        console.say("one seed each: nothing can be claimed, since seeds differ too → run it with --seeds 3 or more")
-    elif findings.deltas or (not findings.effects and tested):
+        console.say("one seed each: nothing can be claimed of other seeds → run it with --seeds 3 or more")
+    elif findings.deltas:
         count = counted(len(findings.summaries) - 1, "variant")
-        corrected = f", and Holm corrects for {count}" if findings.deltas else ""
-        console.say(f"{smallest_p(fewest, fewest)}; the intervals are Welch's{corrected}")
+        console.say(f"intervals and p are over rows and seeds; Holm corrects for {count}")

@@ -66,6 +66,7 @@ class TaskSpec(Section):
     text: Annotated[Names, Field(max_length=2)] = ()
     label: str | None = None
     group: str | None = None  # of a ranking task: the column that names a row's query; else the first text does
+    cluster: str | None = None  # the column of your files whose equal values are drawn together in tests of scores
     kind: str | None = None
     labels: Names = ()
     encoding: str | None = None  # of the files, where they are not UTF-8
@@ -161,7 +162,7 @@ class TaskSpec(Section):
         """Yield settings that exclude each other."""
         if self.own or self.kind:
             yield from self.task_kind.contradictions(self)
-        for key in ("encoding", "separator"):
+        for key in ("encoding", "separator", "cluster"):
             if getattr(self, key) and not (self.unlabelled or (self.train and not self.hub)):
                 yield key, "only files of your own have this → leave it out, or name your files"
         if self.range and self.range[0] >= self.range[1]:

@@ -114,6 +114,7 @@ class Evaluation(Section):
     """How finished models are scored."""
 
     batch: Count = 64
+    keep: Annotated[float, Field(gt=0, le=1)] = 0.99  # the share of its teachers' score that a student should keep
 
 
 class Output(Section):

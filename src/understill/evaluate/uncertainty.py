@@ -1,0 +1,203 @@
+"""Uncertainty: how far mean scores, their differences and ratios would vary with other rows and other seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from understill.evaluate.metrics import Array
+from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval
+
+#: The probability with which a true difference of the minimal detectable size is significant.
+POWER = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class SeedScores:
+    """The scores of one side's seeds on the rows themselves, and on resamples of them."""
+
+    scores: Array  # [seeds]
+    drawn: Array  # [seeds, resamples]
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds."""
+        return float(self.scores.mean())
+
+    @cached_property
+    def by_rows(self) -> Array:
+        """The mean over seeds on each resample, [resamples]."""
+        mean: Array = self.drawn.mean(axis=0)
+        return mean
+
+    @property
+    def count(self) -> int:
+        """How many seeds there are."""
+        return len(self.scores)
+
+    @cached_property
+    def seed_error(self) -> float:
+        """The squared standard error of the mean by its seeds: what Welch's t has, the noise of seed × row included."""
+        return float(self.scores.var(ddof=1)) / self.count if self.count > 1 else 0.0
+
+    @cached_property
+    def seed_variance(self) -> float:
+        """The variance of the mean that other seeds add to what other rows bring."""
+        return max(self.seed_error - self.seed_by_row, 0.0)
+
+    @cached_property
+    def seed_by_row(self) -> float:
+        """The noise of seed × row, which is in `seed_error` and in the resamples, and must count once.
+
+        Each seed's resamples vary by rows and by seed × row; the mean's vary by rows and a share of seed × row.
+        """
+        if self.count == 1:
+            return 0.0
+        return (float(self.drawn.var(axis=1).mean()) - float(self.by_rows.var())) / (self.count - 1)
+
+    def interval(self) -> Interval:
+        """Return the interval of the mean over other rows and, where there are several, other seeds.
+
+        Rows and seeds each have their own quantile, and less of seed × row is taken out of few seeds: they may be alike
+        by chance, and with one side alone nothing makes up for that.
+        """
+        if self.count == 1:
+            low, high = np.quantile(self.by_rows, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+            return Interval(float(low), float(high))
+        free = self.count - 1
+        seeds = max(self.seed_error - self.seed_by_row * free / self.count, 0.0)
+        reach = float(np.hypot(_t(LEVEL) * self.by_rows.std(), _t(LEVEL, free) * seeds**0.5))
+        return Interval(self.mean - reach, self.mean + reach)
+
+
+def mean_of_tasks(tasks: Sequence[SeedScores]) -> SeedScores:
+    """Return the mean over tasks of each seed: a seed of a multi-task model is one unit, and tasks are fixed."""
+    resamples = min(each.drawn.shape[1] for each in tasks)
+    drawn = np.mean([each.drawn[:, :resamples] for each in tasks], axis=0)
+    return SeedScores(np.mean([each.scores for each in tasks], axis=0), drawn)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A weighted sum of sides' mean scores, and the variance that other rows and other seeds would bring."""
+
+    value: float
+    drawn: Array  # [resamples], by rows alone
+    rows: float  # variance by rows
+    seeds: tuple[float, ...]  # variance by the seeds of each side; 0 for one seed, which stands for itself
+    degrees: float  # of freedom, Welch's
+
+    @property
+    def error(self) -> float:
+        """The standard error."""
+        return float((self.rows + sum(self.seeds)) ** 0.5)
+
+    def interval(self) -> Interval:
+        """Return the interval of the value: of the resamples where only rows vary, else by Student's t."""
+        if not any(self.seeds):
+            low, high = np.quantile(self.drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+            return Interval(float(low), float(high))
+        reach = _t(LEVEL, self.degrees) * self.error
+        return Interval(self.value - reach, self.value + reach)
+
+
+def _t(level: float, degrees: float = np.inf) -> float:
+    """Return how many standard errors an interval reaches to each side."""
+    return float(stats.t.ppf((1 + level) / 2, degrees))
+
+
+def estimate(sides: Sequence[SeedScores], weights: Sequence[float], units: int) -> Estimate:
+    """Return a weighted sum of sides' mean scores over so many rows, or other units, that all of them answered."""
+    weighted = list(zip(weights, sides, strict=True))
+    drawn = np.sum([weight * side.by_rows for weight, side in weighted], axis=0)
+    rows = float(drawn.var())
+    seeds = tuple(weight**2 * side.seed_variance for weight, side in weighted)
+    several = [(weight**2 * side.seed_error, side.count - 1) for weight, side in weighted if side.count > 1]
+    # Welch and Satterthwaite: a variance that is estimated from few seeds is itself uncertain.
+    doubt = rows**2 / max(units - 1, 1) + sum(error**2 / free for error, free in several)
+    least = float(min((free for _, free in several), default=max(units - 1, 1)))
+    degrees = max((rows + sum(seeds)) ** 2 / doubt, least) if doubt else least
+    value = float(sum(weight * side.mean for weight, side in weighted))
+    return Estimate(value, drawn, rows, seeds, degrees)
+
+
+def difference(one: SeedScores, other: SeedScores, units: int, discordant: int) -> Difference:
+    """Compare two sides over the same rows: one's mean minus the other's.
+
+    With one seed a side it is the paired bootstrap, and about these very models. With more, the p-value is Welch's t
+    of the variance by rows and by seeds. The effect is the delta in standard deviations of one unit's contribution.
+    """
+    result = estimate([one, other], [1.0, -1.0], units)
+    several = max(one.count, other.count) > 1
+    test = "bootstrap, Welch's t" if several else "paired bootstrap"
+    # p is bounded below by a sign test on the discordant rows: no resampling can be surer than that.
+    least = min(1.0, max(2.0 ** (1 - discordant), 1 / (len(result.drawn) + 1)))
+    delta, error = result.value, result.error
+    if error <= EQUAL:
+        p = 1.0 if abs(delta) <= EQUAL else least
+        return Difference(delta, Interval(delta, delta), p, 0.0 if p == 1 else None, test)
+    spread = (result.rows * units) ** 0.5
+    effect = delta / spread if spread > EQUAL else None
+    if several:
+        p = 2 * float(stats.t.sf(abs(delta) / error, result.degrees))
+    else:
+        p = _resampled_p(delta, result.drawn, effect or 0.0)
+    # A true difference of this size is significant with probability POWER.
+    detectable = (_t(LEVEL, result.degrees) + float(stats.t.ppf(POWER, result.degrees))) * error
+    parts = (result.rows, *result.seeds)
+    return Difference(delta, result.interval(), max(least, p), effect, test, detectable, error, result.degrees, parts)
+
+
+def _resampled_p(delta: float, drawn: Array, effect: float) -> float:
+    """Return the two-sided p-value: the share of draws that are as far from the delta as the delta is from 0.
+
+    Under the null hypothesis a unit's contribution varies about 0 and not about the delta: a little more, by the
+    effect. Scores over rows are discrete, so a draw that is exactly as far counts by half (mid-p), or else p-values
+    would be too large by half a step; the data itself counts as one more draw, so that none is 0.
+    """
+    far, near = np.abs(drawn - delta), EQUAL * max(1.0, abs(delta))
+    tied = np.abs(far - abs(delta)) <= near
+    further = (far * (1 + effect**2) ** 0.5 > abs(delta) + near) & ~tied
+    return float((1 + further.sum() + 0.5 * tied.sum()) / (len(drawn) + 1))
+
+
+class Ratio(NamedTuple):
+    """A ratio of scores; its interval is None where the denominator may be 0."""
+
+    value: float
+    interval: Interval | None
+
+    def keeps(self, share: float) -> bool | None:
+        """Tell whether a share is kept, by the interval; None where that is undecided."""
+        if self.interval is None or self.interval.low < share <= self.interval.high:
+            return None
+        return self.interval.low >= share
+
+
+def ratio(
+    sides: Sequence[SeedScores], over: Sequence[float], under: Sequence[float], units: int, floor: float = 0.0
+) -> Ratio | None:
+    """Return the ratio of two weighted sums of sides' mean scores, each above a floor, with Fieller's interval.
+
+    None where the denominator is not positive.
+    """
+    top, bottom = estimate(sides, over, units), estimate(sides, under, units)
+    above, below = top.value - floor, bottom.value - floor
+    if below <= EQUAL:
+        return None
+    value = above / below
+    rest = [one - value * other for one, other in zip(over, under, strict=True)]
+    limit = _t(LEVEL, estimate(sides, rest, units).degrees) ** 2
+    shared = float(np.cov(top.drawn, bottom.drawn, ddof=0)[0, 1])
+    shared += sum(a * b * side.seed_variance for a, b, side in zip(over, under, sides, strict=True))
+    # The interval holds every ratio r for which the numerator less r times the denominator may be 0.
+    a, b, c = below**2 - limit * bottom.error**2, above * below - limit * shared, above**2 - limit * top.error**2
+    if a <= 0:
+        return Ratio(value, None)
+    reach = max(b**2 - a * c, 0.0) ** 0.5
+    return Ratio(value, Interval((b - reach) / a, (b + reach) / a))

@@ -1,0 +1,127 @@
+"""Other rows and other seeds each count once, and intervals, p-values and ratios follow from that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from understill.evaluate.metrics import Array
+from understill.evaluate.uncertainty import SeedScores, difference, estimate, mean_of_tasks, ratio
+
+DRAWS = 20_000
+
+
+def simulated(
+    rng: np.random.Generator, seeds: int, by_rows: Array, by_seed: float, by_both: float, mean: float = 0.8
+) -> SeedScores:
+    """Scores of seeds: the same resampled rows for all, luck of each, and noise of seed × row."""
+    luck = by_seed * rng.normal(size=(seeds, 1))
+    scores = mean + luck[:, 0] + by_both * rng.normal(size=seeds)
+    return SeedScores(scores, scores[:, None] + by_rows + by_both * rng.normal(size=(seeds, len(by_rows))))
+
+
+def test_the_noise_of_seed_and_row_counts_once() -> None:
+    """On average the variance is that of rows + (that of seeds + that of both) / seeds, and nothing twice."""
+    rng = np.random.default_rng(0)
+    totals = []
+    for _ in range(300):
+        side = simulated(rng, 4, 0.02 * rng.normal(size=2000), 0.03, 0.01)
+        totals.append(side.by_rows.var() + side.seed_error - side.seed_by_row)
+    assert np.mean(totals) == pytest.approx(0.02**2 + (0.03**2 + 0.01**2) / 4, rel=0.05)
+
+
+def test_seeds_that_vary_by_their_rows_alone_add_nothing() -> None:
+    rng = np.random.default_rng(1)
+    sides = [simulated(rng, 5, 0.02 * rng.normal(size=2000), 0.0, 0.02) for _ in range(200)]
+    added = np.mean([side.seed_error - side.seed_by_row for side in sides])
+    assert abs(added) < 0.1 * 0.02**2 / 5
+
+
+def test_without_variance_by_rows_it_is_welchs_test() -> None:
+    rng = np.random.default_rng(2)
+    one, other = (SeedScores(scores, np.repeat(scores[:, None], 50, 1)) for scores in rng.normal(0.8, 0.02, (2, 5)))
+    result = difference(one, other, 1000, 500)
+    known = stats.ttest_ind(one.scores, other.scores, equal_var=False)
+    assert result.p == pytest.approx(known.pvalue) and result.degrees == pytest.approx(known.df)
+    assert result.interval == pytest.approx(known.confidence_interval())
+    assert result.at(0.95) == pytest.approx(result.interval)
+    low, high = result.at(0.99)
+    assert low < result.interval.low and high > result.interval.high
+
+
+def test_a_difference_of_the_minimal_detectable_size_is_found_four_times_of_five() -> None:
+    rng = np.random.default_rng(3)
+    error, rows = 0.01, 0.01 * rng.normal(size=4000)
+    effect = difference(SeedScores(np.array([0.8]), 0.8 + rows[None]), SeedScores(np.array([0.8]), np.full((1, 4000), 0.8)), 500, 400)  # fmt: skip # noqa: E501
+    hits = 0
+    for _ in range(400):
+        delta = effect.detectable + error * rng.normal()
+        one = SeedScores(np.array([0.8 + delta]), 0.8 + delta + rows[None])
+        hits += difference(one, SeedScores(np.array([0.8]), np.full((1, 4000), 0.8)), 500, 400).p < 0.05
+    assert 290 < hits < 350
+
+
+def test_an_interval_of_one_score_covers_it_with_few_seeds_and_many() -> None:
+    rng = np.random.default_rng(4)
+    for seeds in (1, 2, 3, 5, 10):
+        hits = 0
+        for _ in range(400):
+            noise = 0.02 * rng.normal(size=501)
+            side = simulated(rng, seeds, noise[1:], 0.02 if seeds > 1 else 0.0, 0.01, mean=0.8 + noise[0])
+            low, high = side.interval()
+            hits += low <= 0.8 <= high
+        # One seed stands for itself; the noise of seed × row is that of these rows too.
+        assert hits >= 0.91 * 400 if seeds > 1 else hits >= 0.85 * 400, seeds
+
+
+@given(st.integers(1, 5), st.integers(2, 4))
+def test_the_mean_of_tasks_is_taken_seed_by_seed(seeds: int, tasks: int) -> None:
+    rng = np.random.default_rng([seeds, tasks])
+    sides = [SeedScores(rng.random(seeds), rng.random((seeds, 7 + number))) for number in range(tasks)]
+    mean = mean_of_tasks(sides)
+    assert mean.drawn.shape == (seeds, 7), "as many resamples as the task with the fewest has"
+    assert mean.scores == pytest.approx(np.mean([side.scores for side in sides], axis=0))
+    assert mean.drawn[-1, -1] == pytest.approx(np.mean([side.drawn[-1, 6] for side in sides]))
+
+
+def test_gains_and_losses_of_a_seed_on_two_tasks_cancel() -> None:
+    ups = np.array([0.1, -0.1, 0.05, -0.05])
+    tasks = [SeedScores(0.8 + sign * ups, np.repeat((0.8 + sign * ups)[:, None], 9, 1)) for sign in (1, -1)]
+    assert mean_of_tasks(tasks).seed_error == pytest.approx(0)
+    assert estimate([tasks[0]], [1.0], 100).error > 0.02
+
+
+# Ratios ---------------------------------------------------------------------------------------------------------------
+
+
+def test_fiellers_interval_covers_the_true_ratio() -> None:
+    rng = np.random.default_rng(5)
+    hits = 0
+    for _ in range(500):
+        shared, own = 0.01 * rng.normal(size=(2, 1001))
+        sides = [
+            SeedScores(np.array([mean + noise[0]]), mean + noise[None, 1:])
+            for mean, noise in ((0.72, shared + own), (0.8, shared))
+        ]
+        low, high = ratio(sides, [1.0, 0.0], [0.0, 1.0], 1000).interval
+        hits += low <= 0.9 <= high
+    assert 455 < hits < 493
+
+
+def test_a_denominator_that_may_be_0_has_no_bounds_and_one_that_is_has_no_ratio() -> None:
+    rng = np.random.default_rng(6)
+    near = [SeedScores(np.array([mean]), mean + 0.02 * rng.normal(size=(1, 500))) for mean in (0.71, 0.72, 0.70)]
+    unsure = ratio(near, [1.0, 0.0, -1.0], [0.0, 1.0, -1.0], 500)
+    assert unsure.value == pytest.approx(0.5) and unsure.interval is None and unsure.keeps(0.4) is None
+    assert ratio(near, [1.0, 0.0, -1.0], [0.0, 0.0, 0.0], 500) is None
+    assert ratio(near, [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], 500, floor=0.8) is None, "teachers below the floor"
+
+
+def test_a_share_is_kept_lost_or_undecided_by_the_whole_interval() -> None:
+    rng = np.random.default_rng(7)
+    sides = [SeedScores(np.array([mean]), mean + 0.004 * rng.normal(size=(1, 2000))) for mean in (0.76, 0.80)]
+    kept = ratio(sides, [1.0, 0.0], [0.0, 1.0], 2000)
+    assert [kept.keeps(share) for share in (0.9, 0.95, 0.99)] == [True, None, False]

@@ -35,8 +35,6 @@ from understill.train.probe import MOST, Probe, fit_probe
 
 log = logging.getLogger(__name__)
 
-#: Goes up whenever the same encoder and data would give other scores.
-VERSION = 1
 #: What the weights may cost; training rows that were held out decide.
 DECAYS = (0.001, 0.01, 0.1)
 FOLDS = 5
@@ -97,7 +95,6 @@ def plan_probes(plan: Plan) -> ProbesPlan | None:
         train, dev = plan.loaded[name].splits["train"], tuple(dev_sets(plan.loaded, name))
         facts = {
             "stage": "probe",
-            "version": VERSION,
             "encoder": encoder,
             "pooling": POOLING,
             "max_length": lengths[name],

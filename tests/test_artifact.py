@@ -35,7 +35,8 @@ def test_it_is_named_by_what_went_in(tmp_path: Path) -> None:
     one, other = Artifact("probe", "mood", {"a": 1}, tmp_path), Artifact("probe", "mood", {"a": 2}, tmp_path)
     assert one == Artifact("probe", "mood", {"a": 1}, tmp_path) and one != other
     assert one.folder.name == f"probe-mood-{one.fingerprint[:16]}" and one.folder != other.folder
-    assert Artifact("data", "", {"a": 1}, tmp_path).folder.name == f"data-{one.fingerprint[:16]}"
+    nameless = Artifact("data", "", {"a": 1}, tmp_path)
+    assert nameless.folder.name == f"data-{nameless.fingerprint[:16]}"
 
 
 def test_it_appears_whole_with_its_facts_and_checksums(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from understill.atomic import (
     seal,
     sweep,
 )
+from understill.code_digest import code_digest
 from understill.errors import UserError
 from understill.events import Waiting, Watch
 
@@ -42,7 +43,7 @@ class Artifact:
     fingerprint: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fingerprint", fingerprint(self.facts))
+        object.__setattr__(self, "fingerprint", fingerprint({"code": code_digest(self.kind), **self.facts}))
 
     @property
     def folder(self) -> Path:

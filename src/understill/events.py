@@ -178,6 +178,13 @@ class Fitted(Event):
 
 
 @dataclass(frozen=True)
+class Timed(Event):
+    """A run is over, and its process spent so many seconds on each kind of stage."""
+
+    seconds: dict[str, float] = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Measuring(Event):
     """A model has its turn, so far the last of so many."""
 

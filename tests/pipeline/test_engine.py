@@ -16,9 +16,11 @@ import understill
 from understill import pipeline
 from understill.artifact import Artifact
 from understill.errors import UserError
-from understill.events import Event, Watch
+from understill.events import Event, Timed, Watch
+from understill.pipeline import stage as stage_module
 from understill.pipeline.engine import required, run_stages, study_stages, wanted_keys
-from understill.pipeline.stage import Resources, Stage
+from understill.pipeline.record import read_record
+from understill.pipeline.stage import Resources, Stage, StageClock
 from understill.recipe import Recipe
 from understill.recipe.schema import Machine
 
@@ -175,3 +177,37 @@ def test_long_ones_and_those_that_others_wait_for_begin_first_where_several_run_
     run_stages(stages, [stage.key for stage in stages], CPU, events.append)
     assert [name for name in begun if "/" not in name] == ["teacher", "long", "student", "short"]
     assert all(begun.index(f"{name}/scores") == begun.index(name) + 1 for name in ("teacher", "long", "short"))
+
+
+def test_the_time_of_each_kind_of_stage_is_counted_for_it_and_together_they_are_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(stage_module.time, "perf_counter", lambda: now)
+
+    def work(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def train(watch: Watch) -> Generator[None]:
+        for seconds in (40, 1, 2):
+            work(seconds)
+            yield
+        work(4)
+
+    clock = StageClock()
+    work(8)
+    clock.lap("plan")
+    one = Stage("train", "a", "a", (), train)
+    two = Stage("evaluate", "a", "a/scores", ("a",), lambda watch: work(16))
+    run_stages([one, two], ["a/scores"], CPU, clock=clock)
+    assert clock.seconds == {"plan": 8, "wait": 0, "train, first step": 40, "train": 7, "evaluate": 16}
+
+
+def test_a_run_says_where_its_time_went_and_its_record_does_too(make_tiny: Callable[..., Recipe]) -> None:
+    events: list[Event] = []
+    run = pipeline.run(make_tiny(tasks=["mood"]), events.append)
+    (timed,) = (event for event in events if isinstance(event, Timed))
+    kinds = {"plan", "wait", "tokenise", "train, first step", "train", "evaluate", "probe, first step", "probe"}
+    assert set(timed.seconds) == {*kinds, "record"}
+    assert set(read_record(run.folder)["seconds"]) == kinds

@@ -22,10 +22,12 @@ from helpers import joint_targets
 from understill import pipeline
 from understill.atomic import write_record
 from understill.cli import main
+from understill.code_digest import code_digest
 from understill.data import demo
 from understill.errors import UserError
-from understill.events import Event, Examined, Labelling, TrainingState
+from understill.events import Event, Examined, Labelling, Timed, TrainingState
 from understill.pipeline.locks import in_use
+from understill.pipeline.run_folder import code_change
 from understill.recipe import Recipe, make_recipe
 
 KEEP = {"weak": "keep"}
@@ -135,8 +137,9 @@ def test_a_finished_record_stays_readable_while_the_same_recipe_runs_again(disti
     record = distil.output.path / distil.name / "run.json"
     states: list[str] = []
 
-    def look(_: Event) -> None:
-        states.append(json.loads(record.read_text(encoding="utf-8"))["state"] if record.exists() else "")
+    def look(event: Event) -> None:
+        if not isinstance(event, Timed):  # which comes when all is done
+            states.append(json.loads(record.read_text(encoding="utf-8"))["state"] if record.exists() else "")
 
     pipeline.run(distil)
     pipeline.run(distil, look)
@@ -406,6 +409,7 @@ HEAVY = ("torch", "transformers", "sklearn", "scipy", "datasets")
 ALONE = f"""
 import sys
 from understill.cli import main
+from understill.code_digest import code_digest
 try:
     main(sys.argv[1:])
 except SystemExit as end:
@@ -428,3 +432,23 @@ def test_every_public_name_of_the_pipeline_is_there() -> None:
     assert all(hasattr(pipeline, name) for name in pipeline.__all__)
     with pytest.raises(AttributeError, match="has no nothing"):
         _ = pipeline.nothing
+
+
+# The code -------------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_change_of_the_code_that_trains_models_are_trained_again_and_one_sentence_says_so(
+    make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = make_tiny(tasks=["mood"])
+    first = pipeline.run(recipe)
+    assert code_change(recipe) == "" and pipeline.run(recipe).models[0].folder == first.models[0].folder
+    assert "the code" not in caplog.text
+    for module in ("understill.artifact", "understill.pipeline.run_folder"):
+        monkeypatch.setattr(f"{module}.code_digest", lambda kind: {"model": "scaled"}.get(kind, code_digest(kind)))
+    (planned,) = pipeline.make_plan(recipe).models
+    assert not planned.done
+    pipeline.run(recipe)
+    sentence = "the code that trains models has changed since tiny was last run"
+    assert [sentence in record.message for record in caplog.records if "the code" in record.message] == [True]
+    assert planned.done and code_change(recipe) == ""

@@ -62,6 +62,7 @@ def start(
     precision: str = "fp32",
     distil: Distil | None = None,
     batches: Batches | None = None,
+    together: int = 1,
 ) -> Iterator[Event]:
     events = fit(
         model,
@@ -72,6 +73,7 @@ def start(
         seed=0,
         folder=folder,
         evaluate=evaluate or Scripted(),
+        together=together,
     )
     return (event for event in events if not isinstance(event, (Step, Resumed)))
 
@@ -159,6 +161,17 @@ def test_the_first_checkpoint_comes_after_a_minute_and_the_others_as_the_recipe_
     saved.clear()
     run(tmp_path / "half", tiny, training(checkpoint="0.5 minutes", steps=5))
     assert saved == [2, 4]
+
+
+def test_of_models_that_are_trained_together_each_has_its_first_checkpoint_later_by_as_many_minutes(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[int] = []
+    monkeypatch.setattr(fitting, "save_checkpoint", lambda folder, step, *rest: saved.append(step))
+    Clock(monkeypatch, 20)
+    list(start(tmp_path / "three", some_model(tiny), training(checkpoint="5 minutes", steps=30), together=3))
+    list(start(tmp_path / "nine", some_model(tiny), training(checkpoint="5 minutes", steps=20), together=9))
+    assert saved == [9, 24, 15], "after three minutes, then after five; and never later than the recipe says"
 
 
 def test_the_time_left_is_not_judged_by_slow_first_steps_nor_by_evaluations(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,7 +21,8 @@ from understill.pipeline import engine, train_models
 from understill.pipeline.plan.parts import ModelPlan
 from understill.recipe import Recipe
 from understill.recipe.schema import Machine
-from understill.train.interleave import Job, interleave, slots_of, slots_on
+from understill.train import interleave as interleaving
+from understill.train.interleave import Job, beside_others, interleave, slots_of, slots_on
 
 
 class Event:
@@ -284,3 +286,25 @@ def test_models_taught_in_turns_are_those_taught_one_by_one(
     for one, two in zip(alone, together, strict=True):
         assert (one.name, one.scores) == (two.name, two.scores)
         assert one.folder != two.folder and same(weights(one.folder), weights(two.folder))
+
+
+@pytest.mark.parametrize("slots", [1, 8])
+def test_work_of_the_cpu_is_done_while_others_have_their_turns_and_its_mistakes_are_raised(
+    slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interleaving, "slots_on", lambda machine: slots)
+    others = threading.Event()
+
+    def work() -> int:
+        assert others.wait(30) if slots > 1 else not others.is_set(), "nobody else had a turn"
+        return 7
+
+    def job(results: list[int]) -> Iterator[None]:
+        results.append((yield from beside_others(work, Machine(device="cpu"))))
+
+    results: list[int] = []
+    for _ in job(results):
+        others.set()
+    assert results == [7] and others.is_set() == (slots > 1)
+    with pytest.raises(ZeroDivisionError):
+        list(beside_others(lambda: 1 // 0, Machine(device="cpu")))

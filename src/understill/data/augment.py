@@ -26,8 +26,6 @@ from understill.data.taggers import Tagging, tag
 from understill.data.taskdata import TaskData, blocks, id_keys
 from understill.plugins import TAGGERS
 
-#: Goes up whenever the same rows would be made into others.
-VERSION = 1
 #: The longest n-gram that a text is cut to.
 LONGEST = 5
 #: Bytes of text that rows are handed on in, times what is made of each; this bounds the memory that is taken.

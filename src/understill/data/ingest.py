@@ -15,7 +15,7 @@ from understill.data.check import BadRows, Check, Rules
 from understill.data.delimited import readable
 from understill.data.files import BadFile, Row
 from understill.data.source import Source
-from understill.data.taskdata import FACTS, FORMAT, REJECTS, ROWS, Sample, TaskData, Writer, held_out
+from understill.data.taskdata import FACTS, REJECTS, ROWS, Sample, TaskData, Writer, held_out
 from understill.errors import Problem
 from understill.tasks import KINDS, Task
 from understill.tasks.cells import Fault
@@ -214,7 +214,6 @@ def _facts(plan: SourcedTask, task: Task, split: str) -> dict[str, Any]:
         task = replace(task, label=None, labels=())
     limits = None if split == "unlabelled" else plan.task.range
     return {
-        "format": FORMAT,
         "task": task.name,
         "kind": task.kind.name,
         **KINDS.facts(task.kind.name),
@@ -224,7 +223,6 @@ def _facts(plan: SourcedTask, task: Task, split: str) -> dict[str, Any]:
         "range": list(limits) if limits else None,
         "source": plan.splits[split].identity(),
         "hold_out": plan.hold_out if split == "train" else None,
-        **({"sides": "by text"} if split == "train" and plan.hold_out else {}),
         "rows": plan.rows if split == "train" else None,
         "needs_gold": plan.needs_gold(split),
         "empty_text": plan.empty_text,

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-#: Goes up whenever the files change their meaning, so that old caches are not read.
-FORMAT = 1
 #: The file that says what the arrays hold.
 FACTS = "tokens.json"
 #: Rows and bytes of text handed to the tokeniser at once; together they bound the memory a build takes.
@@ -134,7 +132,6 @@ def _facts(
 ) -> dict[str, Any]:
     """Name everything that determines the arrays; their fingerprint is made of it."""
     return {
-        "format": FORMAT,
         "data": data.fingerprint,
         "kind": data.task.kind.name,
         "labels": list(data.task.labels),  # gold holds their positions

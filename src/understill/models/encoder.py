@@ -13,6 +13,7 @@ from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -218,9 +219,23 @@ def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerF
 
 def build_encoder(config: PreTrainedConfig, pooling: str) -> Encoder | WordEncoder:
     """Build an encoder without weights, to be filled from a model folder."""
-    if isinstance(config, WordsConfig):
-        return WordEncoder(config)
-    return Encoder(AutoModel.from_config(config), pooling)
+    with _Unfilled():
+        if isinstance(config, WordsConfig):
+            return WordEncoder(config)
+        return Encoder(AutoModel.from_config(config), pooling)
+
+
+class _Unfilled(TorchFunctionMode):
+    """Sets zeros where random weights would be drawn, which takes most of the time of loading."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of torch; one that draws does not."""
+        options = kwargs or {}
+        if getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_"):
+            tensor: Tensor = args[0] if args else options["tensor"]
+            with torch.no_grad():
+                return tensor.zero_()
+        return func(*args, **options)
 
 
 def dropout_changes(name: str, config: PreTrainedConfig, rate: float | None) -> dict[str, float]:

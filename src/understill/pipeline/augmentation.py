@@ -10,7 +10,7 @@ from joblib import cpu_count
 
 from understill.artifact import Artifact
 from understill.atomic import write_json
-from understill.data.augment import VERSION, AugmentRules, write_augmented
+from understill.data.augment import AugmentRules, write_augmented
 from understill.data.load import LoadedTask
 from understill.data.taggers import Tagger, find_tagger
 from understill.data.taskdata import FACTS, ROWS, TaskData
@@ -54,7 +54,6 @@ def _augment(recipe: Recipe, train: TaskData, rules: AugmentRules, tagger: Tagge
     """Return the augmented training rows of a task, from its artefact where it is there."""
     facts = {
         "stage": "augment",
-        "version": VERSION,
         "data": train.fingerprint,
         "rules": asdict(rules),
         "tagger": tagger and list(tagger),

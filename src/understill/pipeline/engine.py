@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
-from understill.events import Watch, silent
+from understill.events import Timed, Watch, silent
 from understill.pipeline.graph import stages_of, trained_keys
 from understill.pipeline.locks import in_use
 from understill.pipeline.model_training import TrainedModel, read_trained
@@ -13,7 +14,7 @@ from understill.pipeline.plan.parts import ModelPlan, Plan, Study
 from understill.pipeline.plan.planner import make_study, pick_wanted
 from understill.pipeline.record import Run
 from understill.pipeline.run_folder import begin_record, finish_record
-from understill.pipeline.stage import INTERMEDIATE, Stage
+from understill.pipeline.stage import INTERMEDIATE, Stage, StageClock
 from understill.recipe import Recipe
 from understill.recipe.schema import Machine
 from understill.train.interleave import Job, interleave, slots_on
@@ -26,12 +27,17 @@ def run(recipe: Recipe, watch: Watch = silent) -> Run:
 
 def run_study(recipe: Recipe, watch: Watch = silent) -> tuple[Run, ...]:
     """Do everything a recipe asks for, and return all runs that it stands for, that of the recipe as it is first."""
+    clock = StageClock()
     study = make_study(recipe, watch)
     stages = study_stages(study)
     with in_use(recipe.output.path):
         record = begin_record(study)
-        run_stages(stages, wanted_keys(stages), recipe.machine, watch)
-        return finish_record(study, record)
+        clock.lap("plan")
+        run_stages(stages, wanted_keys(stages), recipe.machine, watch, clock)
+        runs = finish_record(study, {**record, "seconds": clock.seconds})
+    clock.lap("record")
+    watch(Timed(clock.seconds))
+    return runs
 
 
 def train_some(study: Study, names: tuple[str, ...], watch: Watch = silent) -> list[TrainedModel]:
@@ -65,8 +71,15 @@ def study_stages(study: Study) -> tuple[Stage, ...]:
 # The loop -------------------------------------------------------------------------------------------------------------
 
 
-def run_stages(stages: Sequence[Stage], wanted: Collection[str], machine: Machine, watch: Watch = silent) -> None:
+def run_stages(
+    stages: Sequence[Stage],
+    wanted: Collection[str],
+    machine: Machine,
+    watch: Watch = silent,
+    clock: StageClock | None = None,
+) -> None:
     """Run the wanted stages, each after what it needs, as it comes in the list; on a GPU several at once."""
+    clock = clock or StageClock()
     waiting = required(stages, wanted)
     unmade = {stage.key for stage in waiting}
     places = slots_on(machine) if _may_share(waiting) else 1
@@ -77,24 +90,33 @@ def run_stages(stages: Sequence[Stage], wanted: Collection[str], machine: Machin
         for stage in waiting:
             if unmade.isdisjoint(stage.needs):
                 waiting.remove(stage)
-                return Job(_make(stage, unmade, watch), max(1, stage.resources.places))
+                return Job(_make(stage, unmade, watch, clock), max(1, stage.resources.places))
         return None
 
     interleave(begin, places)
     assert not waiting, f"stages that wait for each other: {', '.join(stage.key for stage in waiting)}"
 
 
-def _make(stage: Stage, unmade: set[str], watch: Watch) -> Generator[None]:
+def _make(stage: Stage, unmade: set[str], watch: Watch, clock: StageClock) -> Generator[None]:
     """Run a stage, unless a choice has left it out, while no other process makes the same."""
     if not stage.dropped():
         lock = (yield from stage.makes.acquire(stage.waiting, watch)) if stage.makes else None
+        clock.lap("wait")
         try:
-            if (steps := stage.run(watch)) is not None:
-                yield from steps
+            with closing(stage.run(watch) or _no_steps()) as steps:
+                for number, _ in enumerate(steps):
+                    clock.lap(stage.action if number else f"{stage.action}, first step")  # compiled on a GPU
+                    yield
+                    clock.lap("wait")
         finally:
+            clock.lap(stage.action)
             if lock:
                 lock.release()
     unmade.remove(stage.key)
+
+
+def _no_steps() -> Generator[None]:
+    yield from ()
 
 
 def required(stages: Sequence[Stage], wanted: Collection[str]) -> list[Stage]:

@@ -231,5 +231,6 @@ def _probes(probes: ProbesPlan) -> Stage:
         needs=(),
         run=partial(fit_probes, probes),
         done=probes.done,
+        resources=Resources(rows=math.inf),  # what the CPU does of it is done while models are trained
         tasks=tuple(probe.train.task.name for probe in probes.probes),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,12 +30,11 @@ from understill.pipeline.plan.parts import Plan, Start, cache_folder, dev_sets, 
 from understill.recipe.schema import EncoderSpec, HeadsSpec
 from understill.tasks import Task
 from understill.train.device import pick_device
+from understill.train.interleave import beside_others
 from understill.train.probe import MOST, Probe, fit_probe
 
 log = logging.getLogger(__name__)
 
-#: Goes up whenever the same encoder and data would give other scores.
-VERSION = 1
 #: What the weights may cost; training rows that were held out decide.
 DECAYS = (0.001, 0.01, 0.1)
 FOLDS = 5
@@ -96,7 +95,6 @@ def plan_probes(plan: Plan) -> ProbesPlan | None:
         train, dev = plan.loaded[name].splits["train"], tuple(dev_sets(plan.loaded, name))
         facts = {
             "stage": "probe",
-            "version": VERSION,
             "encoder": encoder,
             "pooling": POOLING,
             "max_length": lengths[name],
@@ -115,20 +113,22 @@ def _pretrained(start: Start) -> bool:
 # Scores ---------------------------------------------------------------------------------------------------------------
 
 
-def fit_probes(plan: ProbesPlan, watch: Watch = silent) -> None:
+def fit_probes(plan: ProbesPlan, watch: Watch = silent) -> Generator[None]:
     """Score the probes of a plan on dev, each once; whatever goes wrong with one, the run is whole without it."""
     reader = FrozenEncoder(plan, watch)
     for probe in plan.probes:
         name = probe.train.task.name
+        lock = yield from probe.artifact.acquire(f"the linear probe of {name}", watch)
         try:
-            with probe.artifact.exclusive(f"the linear probe of {name}", watch):
-                if not probe.artifact.sound():
-                    scores = probe_scores(probe, reader)
-                    with probe.artifact.build() as part:
-                        write_json(part / SCORES, scores)
+            if not probe.artifact.sound():
+                scores = yield from probe_scores(probe, reader)
+                with probe.artifact.build() as part:
+                    write_json(part / SCORES, scores)
         except Exception as error:
             log.warning("%s has no linear probe: %s", name, error)
             log.info("where it happened", exc_info=True)
+        finally:
+            lock.release()
 
 
 class FrozenEncoder:
@@ -158,18 +158,20 @@ class FrozenEncoder:
         return features(self.network, tokens, task, self.recipe.evaluation.batch, progress)
 
 
-def probe_scores(probe: ProbePlan, reader: FrozenEncoder) -> Scores:
-    """Fit a task's probe to its training rows and score it on every dev set."""
+def probe_scores(probe: ProbePlan, reader: FrozenEncoder) -> Generator[None, None, Scores]:
+    """Fit a task's probe to its training rows and score it on every dev set; others have their turns in between."""
     task, tokens, groups = probe.train.task, reader.tokens(probe.train), grouping(probe.train)
     rows = sample_rows(np.asarray(tokens.gold), groups)
-    own = reader.read(tokens.take(rows), task, probe.train.place)
-    fitted = fit_best(own, np.asarray(tokens.gold)[rows], task, None if groups is None else groups[rows])
+    own, gold = reader.read(tokens.take(rows), task, probe.train.place), np.asarray(tokens.gold)[rows]
+    queries = None if groups is None else groups[rows]
+    fitted = yield from beside_others(lambda: fit_best(own, gold, task, queries), reader.recipe.machine)
     scores: Scores = {}
     for data in probe.dev:
         tokens = reader.tokens(data)
         values = answers(fitted, reader.read(tokens, task, data.place), task)
         if measured := score(data.task, np.asarray(tokens.gold, np.float64), values, grouping(data)):
             scores[data.place] = measured
+        yield
     return scores
 
 

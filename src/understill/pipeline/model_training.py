@@ -23,6 +23,7 @@ from understill.pipeline.plan.parts import ModelPlan, Plan, Role, Wanted, cache_
 from understill.pipeline.soft_targets import join_targets
 from understill.train.device import make_accelerator, pick_device
 from understill.train.fit import fit
+from understill.train.interleave import slots_on
 from understill.train.loop import Step
 
 #: What belongs to a trained model, beside its checkpoints, and what to one that is scored.
@@ -92,6 +93,7 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
         folder=model.folder / "work",
         evaluate=lambda current: dev_score(current, model, dev, recipe.evaluation.batch),
         fast=recipe.machine.fast == "auto",
+        together=slots_on(recipe.machine),
     ):
         if isinstance(event, Step):
             yield

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from understill.atomic import read_record, seal, write_bytes, write_record
+from understill.code_digest import DECIDES, code_digest
 from understill.data.load import read_column
 from understill.events import Scores
 from understill.models.roles import RECORD
@@ -46,10 +47,28 @@ def begin_record(study: Study) -> dict[str, Any]:
     write_bytes(folder / "recipe.yaml", study.recipe.to_yaml().encode())
     uses = sorted({path.name for _, plan in study.cells for path in _artifacts(plan)})
     roles = {model.name: model.role for model in study.plan.models}
-    record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": uses, "roles": roles}
+    if change := code_change(study.recipe):
+        log.warning(change)
+    code = {kind: code_digest(kind) for kind in DECIDES}
+    record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": uses, "roles": roles, "code": code}
     if not _finished(folder / RECORD, uses):
         write_record(folder / RECORD, record)
     return record
+
+
+def code_change(recipe: Recipe) -> str:
+    """Say that code which decides results has changed since a recipe was last run; empty where that is not so."""
+    try:
+        record = read_record(recipe.output.path / recipe.name / RECORD)
+    except (OSError, ValueError):  # the first run, or one whose record is broken
+        return ""
+    known = record.get("code", {})
+    if not any(known.get(kind) != code_digest(kind) for kind in DECIDES):
+        return ""
+    models = "trains models" if known.get("model") != code_digest("model") else "makes results"
+    version = f" (understill {made['understill']})" if (made := record.get("made_with")) else ""
+    what = f"the code that {models} has changed since {recipe.name} was last run{version}"
+    return f"{what}: what it decides is made again, and nothing of the old code is used"
 
 
 def _artifacts(plan: Plan) -> Iterator[Path]:

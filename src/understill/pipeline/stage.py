@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Literal
@@ -66,3 +67,17 @@ class Stage:
         if self.undecided():
             return "if chosen"
         return "goes on from a checkpoint" if self.begun() else _STATES.get(self.action, "to be made")
+
+
+class StageClock:
+    """Adds up what a process spends its time on: each lap is the time since the one before."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, what: str) -> None:
+        """Count the time since the last lap for this."""
+        now = time.perf_counter()
+        self.seconds[what] = self.seconds.get(what, 0.0) + now - self._last
+        self._last = now

@@ -24,8 +24,6 @@ from understill.recipe.schema import Settings
 
 log = logging.getLogger(__name__)
 
-#: Goes up whenever the same text would give other words.
-WORDS_VERSION = 1
 #: The size of word vectors where neither recipe nor file gives one.
 SIZE = 300
 
@@ -43,7 +41,6 @@ def plan_words(
     refuse_san([settings.heads.san_of(loaded[key].task) for key in keys])
     facts: dict[str, Any] = {
         "stage": "words",
-        "version": WORDS_VERSION,
         "network": network,
         "plugin": NETWORKS.facts(network),
         "spec": spec.model_dump(mode="json", exclude={"vectors", "tokenizer"}),

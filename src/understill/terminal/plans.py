@@ -49,10 +49,14 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
         )
     _show_choices(study)
     if times is None:
+        from understill.pipeline.run_folder import code_change
+
         models = [each.model for each in study.models]
         # Of what only the chosen among candidates go on to, as many as will be chosen.
         every = round(sum(model.odds for model in models))
         missing = round(sum(model.odds for model in models if not model.done))
+        if change := code_change(study.recipe):
+            console.say(change)
         console.say(f"nothing was run; {missing} of {every} models are to be trained")
         return
     _show_exports(study.plan)

@@ -43,12 +43,19 @@ def _examined(event: events.Examined) -> str:
     return f'  teacher "{event.teacher}" on {event.task}: {dev}{" (weak)" if event.fault else ""}'
 
 
+def _timed(event: events.Timed) -> str:
+    parts = sorted(event.seconds.items(), key=lambda part: -part[1])
+    spent = "; ".join(f"{what} {duration(seconds)}" for what, seconds in parts if seconds >= 1)
+    return f"took {duration(sum(event.seconds.values()))} ({spent})" if spent else ""
+
+
 #: Events that are worth lines of their own.
 LINES: dict[type, Callable[[Any], str]] = {
     events.Tuned: lambda event: "\n".join(f"  {event.model}: {reason}" for reason in event.reasons),
     events.Waiting: lambda event: f"another process is making {event.what}; waiting for it",
     events.Expected: lambda event: f"measuring takes about {duration(event.seconds)}",
     events.Examined: _examined,
+    events.Timed: _timed,
     events.Chosen: lambda event: f"the best of {event.candidates} candidates teach: {', '.join(event.teachers)}",
     events.Evaluated: lambda event: (
         f"  step {event.step}: dev mean {score('', event.score)}{' (best so far)' if event.best else ''}"

@@ -26,7 +26,8 @@ from understill.train.meter import Meter, Pace
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import make_optimizer
 
-#: Minutes until the first checkpoint, and of training that a last one keeps from being lost while the model is scored.
+#: Minutes until the first checkpoint, and of training that a last one keeps from being lost while the model is scored;
+#: for each model that is trained at the same time, since all of them wait while one is written.
 _SOON = 1.0
 
 Event = Step | Report | Resumed | Evaluated | Fitted
@@ -75,7 +76,9 @@ class _Fit:
         folder: Path,
         evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
         fast: bool,
+        together: int,
     ) -> None:
+        self.together = together
         self.model, self.batches, self.training, self.accelerator = model, batches, training, accelerator
         self.folder, self.evaluate, self.fast = folder, evaluate, fast
         self.names = [task.name for task in model.tasks]
@@ -135,7 +138,8 @@ class _Fit:
                 meter.rest(pace.evaluation)
                 yield evaluated
             state.stopped = bool(training.patience and state.stale >= training.patience)
-            if _save_due(training.checkpoint, step.number, epoch, saved, first, last or state.stopped):
+            soon = _SOON * self.together if first or last or state.stopped else math.inf
+            if _save_due(training.checkpoint, step.number, epoch, saved, soon, last or state.stopped):
                 self._stop_at_nan()
                 began = time.monotonic()
                 self._save()
@@ -230,20 +234,21 @@ def fit(
     folder: Path,
     evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
     fast: bool = False,
+    together: int = 1,
 ) -> Iterator[Event]:
     """Train, or go on training from the checkpoint in `folder`; afterwards the model holds the weights to keep.
 
-    Every step is given, so that several models can be trained in turns.
+    Every step is given, so that several models can be trained in turns; `together` says how many there may be.
     """
-    return _Fit(model, objective, batches, training, accelerator, folder, evaluate, fast).run(seed)
+    return _Fit(model, objective, batches, training, accelerator, folder, evaluate, fast, together).run(seed)
 
 
 def _best_file(folder: Path, step: int) -> Path:
     return folder / f"best-{step}.safetensors"
 
 
-def _save_due(every: Every, step: int, steps_per_epoch: int, saved: float, first: bool, last: bool) -> bool:
+def _save_due(every: Every, step: int, steps_per_epoch: int, saved: float, soon: float, last: bool) -> bool:
     if every.unit == "minutes":
         # The finished model is saved at once, so a checkpoint before it is worth its time only after a long while.
-        return time.monotonic() - saved >= (min(every.count, _SOON) if first or last else every.count) * 60
+        return time.monotonic() - saved >= min(every.count, soon) * 60
     return last or is_due(every, step, steps_per_epoch)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -22,6 +23,8 @@ _DEFAULT_SLOTS = 8
 _ROWS_PER_SLOT = 32
 #: Steps of one model that may be queued on the GPU; more would only make the others wait for the host.
 _QUEUED = 3
+
+T = TypeVar("T")
 
 
 class Job(NamedTuple):
@@ -41,6 +44,19 @@ def slots_on(machine: Machine) -> int:
 def slots_of(batch: int) -> int:
     """Return the slots that a model takes up, by the rows of its batch."""
     return max(1, batch // _ROWS_PER_SLOT)
+
+
+def beside_others(work: Callable[[], T], machine: Machine) -> Generator[None, None, T]:
+    """Do what only the CPU has to do, in a thread where others have their turns on a GPU meanwhile."""
+    if slots_on(machine) == 1:
+        return work()
+    pool = ThreadPoolExecutor(1)
+    result = pool.submit(work)
+    pool.shutdown(wait=False)
+    while not result.done():
+        time.sleep(1e-4)  # lets the thread go on
+        yield
+    return result.result()
 
 
 def interleave(begin: Callable[[], Job | None], slots: int) -> None:

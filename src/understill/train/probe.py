@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgWarning
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from threadpoolctl import threadpool_limits
@@ -36,7 +37,9 @@ def fit_probe(features: NDArray[np.float32], gold: NDArray[np.float32], task: Ta
     It minimises the mean loss plus decay/2 times the sum of squared weights.
     """
     if task.kind.probe == "ridge":
-        ridge = Ridge(alpha=decay * len(gold)).fit(features, gold)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LinAlgWarning)  # with little decay; no answer changes by it
+            ridge = Ridge(alpha=decay * len(gold)).fit(features, gold)
         intercepts = np.atleast_1d(ridge.intercept_).astype(np.float32)
         return Probe(ridge.coef_.reshape(task.outputs, -1).astype(np.float32), intercepts)
     classes = 2 if task.kind.probe == "difference" else task.outputs

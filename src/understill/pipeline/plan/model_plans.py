@@ -26,11 +26,6 @@ from understill.recipe import Recipe
 from understill.recipe.schema import Settings, Training
 from understill.train.device import pick_device, pick_precision
 
-#: Goes up whenever the same recipe would train to another result.
-TRAINING_VERSION = 3
-#: Goes up whenever other settings would be chosen for the same rows.
-TUNING_VERSION = 4
-
 
 def start_of(inputs: Inputs, settings: Settings, trained: Mapping[str, Sequence[ModelPlan]]) -> Start:
     """Return where an encoder comes from: a pretrained one, a network of our own, or a teacher of this recipe."""
@@ -92,7 +87,6 @@ def plan_model(
         start = Start(start.name, str(words.artifact.folder), words=words)
     facts: dict[str, Any] = {
         "stage": "teach",
-        "version": TRAINING_VERSION,
         "start": _start_facts(inputs, start),
         "heads": start.heads,
         "encoder": settings.encoder.model_dump(mode="json", exclude={"name", "max_length", "words"}),
@@ -102,7 +96,7 @@ def plan_model(
         "fold": fold.facts if fold else None,
         "tasks": [_task_facts(inputs, key, settings, key in augmented) for key in keys],
         "lessons": _distillation_facts(distillation) if distillation else None,
-        **({"tuning": [TUNING_VERSION, settings.heads.pairs]} if _depends_on_tuning(settings.training) else {}),
+        **({"tuning": settings.heads.pairs} if _depends_on_tuning(settings.training) else {}),
     }
     return ModelPlan(
         name=name,
@@ -152,9 +146,8 @@ def _depends_on_tuning(training: Training) -> bool:
 
 
 def _training_facts(recipe: Recipe, training: Training) -> dict[str, Any]:
-    """Return what decides a training, without settings that came later and are as if they were not there."""
-    later = ({"head_lr"} if training.head_lr is None else set()) | ({"start"} if training.start == "fresh" else set())
-    facts = training.model_dump(mode="json", exclude={"checkpoint", *later})
+    """Return what decides a training."""
+    facts = training.model_dump(mode="json", exclude={"checkpoint"})
     return {**facts, "precision": pick_precision(training.precision, pick_device(recipe.machine))}
 
 
@@ -167,7 +160,7 @@ def _task_facts(inputs: Inputs, key: str, settings: Settings, augmented: bool) -
         "max_length": max_length(inputs.recipe, settings, key),
         "dropout": settings.heads.dropout_of(key),
         "san": san.model_dump(mode="json") if (san := settings.heads.san_of(loaded.task)) else None,
-        **({"siamese": True} if settings.heads.siamese(loaded.task) else {}),
+        "siamese": settings.heads.siamese(loaded.task),
         "data": {split: loaded.splits[split].fingerprint for split in read if split in loaded.splits},
         **({"candidates": spec.candidates} if loaded.task.kind.grouped else {}),
     }

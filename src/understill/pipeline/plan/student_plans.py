@@ -12,7 +12,7 @@ from understill.pipeline.hyperparameters import steps_for
 from understill.pipeline.plan.model_plans import finetuned, plan_model, start_of
 from understill.pipeline.plan.parts import Distillation, ModelPlan, Role, TargetsPlan, epoch_of, parts_of
 from understill.pipeline.plan.recipe_inputs import Inputs
-from understill.pipeline.plan.teacher_plans import LABEL_VERSION, TeacherPlans
+from understill.pipeline.plan.teacher_plans import TeacherPlans
 from understill.recipe.schema import Settings
 from understill.recipe.section import Every
 from understill.train.loop import total_steps
@@ -94,7 +94,6 @@ def _targets(inputs: Inputs, teachers: TeacherPlans, key: str, split: str) -> Ta
     columns = columns_for(inputs.loaded[key].task, inputs.recipe.student.distil)
     facts = {
         "stage": "label",
-        "version": LABEL_VERSION,
         "task": {part: task[part] for part in ("name", "kind", "labels", "range")},
         "split": split,
         "data": inputs.loaded[key].splits[split].fingerprint,

@@ -16,11 +16,6 @@ from understill.recipe import Recipe
 from understill.recipe.schema import Best, Settings, TeacherSpec, TrainedSpec
 from understill.targets.ensemble import shares, weights_of
 
-#: Goes up whenever teachers would be judged or asked in another way.
-LABEL_VERSION = 2
-#: Goes up whenever others would be chosen among the same candidates.
-CHOICE_VERSION = 1
-
 
 class UntunedTeacher(NamedTuple):
     """A teacher before its fine-tuning."""
@@ -123,7 +118,6 @@ def _verdict(inputs: Inputs, key: str, digest: str) -> Artifact:
     loaded = inputs.loaded
     facts = {
         "stage": "examine",
-        "version": LABEL_VERSION,
         "teacher": digest,
         "task": loaded[key].task.to_dict(),
         "dev": {data.place: data.fingerprint for data in dev_sets(loaded, key)},
@@ -159,7 +153,6 @@ def _plan_choice(inputs: Inputs, candidates: Sequence[UntunedTeacher]) -> Choice
     # Of the candidates and the rule, which decide it, so that all that follows has its name before the choice is made.
     facts = {
         "stage": "choose",
-        "version": CHOICE_VERSION,
         "candidates": {name: model.fingerprint for name, model in models.items()},
         "rule": rule.model_dump(mode="json"),
     }

@@ -16,7 +16,6 @@ from understill.export.parity import (
     compare,
     refuse_difference,
     refuse_loss,
-    refuse_no_numbers,
 )
 from understill.inference.predictor import Predictions
 from understill.tasks import Task
@@ -77,13 +76,6 @@ def test_the_limit_as_it_is_typed_is_met_by_the_loss_of_one_row_in_two_hundred()
 def test_a_score_that_is_no_number_is_refused_whatever_the_limit(broken: float) -> None:
     with pytest.raises(UserError, match=r"scores that are no numbers: stars/dev mse 0.5000 → \w+ → write --to onnx"):
         refuse_loss([Rounded("stars/dev", "mse", 0.5, broken)], 1e9)
-
-
-@pytest.mark.parametrize("broken", [np.nan, -np.inf])
-def test_answers_that_are_no_numbers_are_refused(broken: float) -> None:
-    refuse_no_numbers("int8", "mood/dev", said(MOOD, [[0, 1]]))
-    with pytest.raises(UserError, match=r"int8 answers 1 of 2 rows of mood/dev with what is no number → write --to"):
-        refuse_no_numbers("int8", "mood/dev", said(MOOD, [[0, 1], [0, broken]]))
 
 
 def test_a_loss_above_the_limit_is_refused_with_what_to_write_instead() -> None:

@@ -38,15 +38,6 @@ def compare(place: str, model: Predictions, export: Predictions) -> Parity:
     return Parity(place, len(apart), worst, changed)
 
 
-def refuse_no_numbers(who: str, place: str, predictions: Predictions) -> None:
-    """Refuse a model, or an export of one, some of whose answers are no numbers."""
-    bad = int((~np.isfinite(predictions.logits)).any(axis=1).sum())
-    if bad:
-        fix = "write --to onnx" if who == "int8" else "its weights are broken; train it again"
-        what = f"{who} answers {bad:,} of {len(predictions.logits):,} rows of {place} with what is no number"
-        raise UserError(f"{what} → {fix}")
-
-
 def refuse_difference(parity: Sequence[Parity]) -> None:
     """Refuse an export whose logits differ from those of its model."""
     # Labels may change only where two logits tie within the tolerance.

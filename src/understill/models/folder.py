@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from understill.atomic import CHECKSUMS, refuse_damage, replacing, seal, write_json
@@ -87,11 +89,21 @@ def load_model(folder: Path) -> ModelFolder:
     encoder = build_encoder(load_config(str(folder), str(folder)), manifest.pooling)
     model = MultiTaskModel(encoder, manifest.tasks, manifest.heads)
     try:
-        model.load_state_dict(load_file(folder / WEIGHTS))
+        weights = load_file(folder / WEIGHTS)
+        model.load_state_dict(weights)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder}: the weights cannot be read: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         raise UserError(f"{folder}: the weights do not fit {MANIFEST} and config.json") from error
+    # Attention on a CPU may turn a weight that is no number into a number, so that no answer tells of it.
+    if bad := [name for name, value in weights.items() if value.numel() and not _finite(value)]:
+        fix = "train it again, or copy the whole folder again"
+        raise UserError(f"{folder}: some weights are no numbers (NaN or Inf), in {bad[0]} for one → {fix}")
     scores = read_facts(folder / SCORES) if (folder / SCORES).exists() else {}
     tokenizer = load_tokenizer(str(folder), str(folder))
     return ModelFolder(folder, model.eval(), tokenizer, manifest.max_lengths, scores, manifest.taught)
+
+
+def _finite(values: Tensor) -> bool:
+    low, high = torch.aminmax(values)  # in one pass; NaN is both where there is any
+    return bool(torch.isfinite(low) and torch.isfinite(high))

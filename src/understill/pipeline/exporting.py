@@ -35,13 +35,12 @@ from understill.export.parity import (
     compare,
     refuse_difference,
     refuse_loss,
-    refuse_no_numbers,
 )
 from understill.export.sentences import lines_of
 from understill.inference.classifier import HuggingFaceModel
 from understill.inference.cores import cores
 from understill.inference.onnx import OnnxModel
-from understill.inference.predictor import Predictions, Predictor
+from understill.inference.predictor import Predictions, Predictor, refuse_no_numbers
 from understill.inference.torch_model import TorchModel
 from understill.models.folder import ModelFolder, load_model
 from understill.models.pooling import POOLED
@@ -212,7 +211,7 @@ class Exporter:
             parts.append(_predict(model, task, rows.texts[start : start + _BLOCK]).logits)
         self.watch(Asking(who, rows.place, total, total))
         predictions = Predictions(rows.task, np.concatenate(parts))
-        refuse_no_numbers(who, rows.place, predictions)
+        refuse_no_numbers(who, rows.place, predictions, "write --to onnx" if who == "int8" else "")
         return predictions
 
     def _check(self, export: Predictor, rows: DevSet, before: Predictions) -> Parity:

@@ -27,6 +27,7 @@ VERBS = (
     "predict",
     "data",
     "runs",
+    "verify",
     "clean",
     "assets",
 )

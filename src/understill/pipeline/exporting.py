@@ -44,14 +44,13 @@ from understill.inference.predictor import Predictions, Predictor, refuse_no_num
 from understill.inference.torch_model import TorchModel
 from understill.models.folder import ModelFolder, load_model
 from understill.models.pooling import POOLED
+from understill.models.roles import RECIPE
 from understill.models.words import WordEncoder
 from understill.pipeline.recipe_data import as_trained, read_labelled
 from understill.recipe import Recipe
 from understill.recipe.schema import TrainedSpec
 from understill.tasks import Task
 
-#: How a model was made; it goes along.
-RECIPE = "recipe.yaml"
 #: Rows between two progress events.
 _BLOCK = 2048
 #: Texts that a card's speed is measured with.

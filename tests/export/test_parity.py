@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,11 +13,13 @@ from kinds import MOOD, STARS
 from understill.errors import UserError
 from understill.export.parity import (
     TOLERANCE,
+    DevScore,
     Parity,
     Rounded,
     compare,
     refuse_difference,
     refuse_loss,
+    refuse_other_score,
 )
 from understill.inference.predictor import Predictions
 from understill.tasks import Task
@@ -76,6 +80,13 @@ def test_the_limit_as_it_is_typed_is_met_by_the_loss_of_one_row_in_two_hundred()
 def test_a_score_that_is_no_number_is_refused_whatever_the_limit(broken: float) -> None:
     with pytest.raises(UserError, match=r"scores that are no numbers: stars/dev mse 0.5000 → \w+ → write --to onnx"):
         refuse_loss([Rounded("stars/dev", "mse", 0.5, broken)], 1e9)
+
+
+@pytest.mark.parametrize(("recorded", "fine"), [(0.9, True), (0.85, True), (0.94, True), (0.51, False), (0.99, False)])
+def test_another_score_than_the_recorded_one_is_refused_beyond_what_rows_explain(recorded: float, fine: bool) -> None:
+    now = DevScore("mood/dev", 300, "accuracy", 0.9, 0.86, 0.93)
+    with nullcontext() if fine else pytest.raises(UserError, match=rf"mood/dev: .* 0.9000, .* says {recorded:.4f} for"):
+        refuse_other_score(now, recorded)
 
 
 def test_a_loss_above_the_limit_is_refused_with_what_to_write_instead() -> None:

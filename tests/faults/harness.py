@@ -358,7 +358,7 @@ class Harness:
             folders = [*self.runs.glob("artifacts/*/"), *self.runs.glob("cache/*/"), *self.runs.glob("*/"), self.runs]
             shutil.rmtree(random.Random(seed).choice(sorted(folders)), ignore_errors=True)
 
-        return self._with(kind, f"at write {number}", AtWrite(self.root, number, vanish).install)
+        return self._with(kind, f"at write {number}", AtWrite(self.root, number, vanish).install, whole=False)
 
     def _fault_second_process(self, kind: str) -> Trial:
         first, pause = Process(self.arguments, lambda: None), self.chance.uniform(0, self.seconds)

@@ -23,8 +23,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-os.environ |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+if __name__ == "__main__":  # before libraries look at it: no thread may be there when a process is forked
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ["HF_HUB_OFFLINE"] = "1"
 
 import yaml
 from injection import AtWrite, Syscalls, copied, same_time
@@ -200,12 +201,11 @@ class Harness:
 
     def trials(self, count: int) -> list[Trial]:
         """Make so many runs, of each kind of fault about as many."""
-        kinds = {name.removeprefix("_fault_"): getattr(self, name) for name in dir(self) if name.startswith("_fault_")}
         done = []
         for number in range(count):
-            name = list(kinds)[number % len(kinds)]
+            kind = KINDS[number % len(KINDS)]
             shutil.rmtree(self.runs, ignore_errors=True)
-            trial: Trial = kinds[name](name.replace("_", " "))
+            trial: Trial = getattr(self, f"_fault_{kind.replace(' ', '_')}")(kind)
             done.append(trial)
             print(json.dumps(asdict(trial)), flush=True)
         return done
@@ -388,6 +388,10 @@ class Harness:
                 at = max(0.0, path.lstat().st_mtime + seconds)
                 os.utime(path, (at, at), follow_symlinks=False)
         return self._with(kind, f"by {seconds:,.0f} s at write {number}", jump.install)
+
+
+#: The kinds of faults.
+KINDS = tuple(name.removeprefix("_fault_").replace("_", " ") for name in vars(Harness) if name.startswith("_fault_"))
 
 
 def as_table(trials: list[Trial]) -> str:

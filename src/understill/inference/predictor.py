@@ -103,7 +103,7 @@ class Predictor(ABC):
     ) -> dict[str, Predictions]:
         """Return the logits of each task for texts, or for pairs of them."""
 
-    def numbers(
+    def finite_logits(
         self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task]
     ) -> dict[str, Predictions]:
         """Return the logits of each task, or refuse to answer where one is no number."""
@@ -139,7 +139,7 @@ class Predictor(ABC):
             second = _columns(pairs, "second text", 1)
         first, rest = _checked(first, "text"), _checked(second[0], "second text") if second else None
         chosen = self.tasks_for(first, rest, tasks)
-        return {name: in_words(each) for name, each in self.numbers(first, rest, chosen).items()}
+        return {name: in_words(each) for name, each in self.finite_logits(first, rest, chosen).items()}
 
 
 def _columns(texts: Any, what: str, most: int) -> list[Any]:

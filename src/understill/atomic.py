@@ -206,6 +206,10 @@ def hidden_folder(folder: Path) -> Iterator[Path]:
     part.mkdir()
     try:
         yield part
+    except OSError as error:
+        if error.errno and error.filename is None:  # a full disk does not say which
+            error.filename = str(folder)
+        raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -141,6 +141,10 @@ def test_an_interruption_exits_with_130_and_says_how_to_go_on() -> None:
         ),
         ("PermissionError(13, '', 'runs/x')", "runs/x: Permission denied → name another place"),
         ("OSError('5 requested and 3 written')", "5 requested and 3 written → understill -v shows where"),
+        (
+            "OSError(2, \"Failed to open local file '/runs/x'. Detail: [errno 2]\")",
+            "/runs/x: No such file or directory →",
+        ),
         ("MemoryError()", "Cannot allocate memory → close other programs"),
         (
             'RuntimeError("DefaultCPUAllocator: can\'t allocate memory: 9 bytes")',

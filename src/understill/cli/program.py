@@ -52,6 +52,9 @@ _FIXES = {
 #: How libraries written in Rust name the system's error.
 _RUST = re.compile(r"\(os error (\d+)\)")
 
+#: How libraries quote the file that they mean.
+_QUOTED = re.compile(r"""['"](/[^'"]+)['"]""")
+
 
 def _mistake(error: Exception, verb: str) -> str | None:
     """Describe an error that the user can fix, or that the system is to blame for; None for a bug."""
@@ -72,7 +75,9 @@ def _mistake(error: Exception, verb: str) -> str | None:
             if not rust and not memory:
                 return None
             number = int(rust[1]) if rust else errno.ENOMEM
-    place = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+    quoted = _QUOTED.search(str(error))
+    where = getattr(error, "filename", None) or (quoted[1] if quoted else "")
+    place = f"{where}: " if where and number else ""
     name = errno.errorcode.get(number, "?")
     fixes = (fix for names, fix in _FIXES.items() if name in names.split())
     return f"{place}{os.strerror(number) if number else error} → {next(fixes, 'understill -v shows where it happened')}"

@@ -62,7 +62,7 @@ def runs(folder: OutputFolder = Path("runs")) -> None:
         "understill verify   [dim]# all runs in the folder runs[/dim]",
         "understill verify runs/quickstart",
         "understill verify runs/quickstart/export/int8",
-        "understill verify student-onnx && understill serve student-onnx",
+        "understill verify student-onnx",
     )
 )
 def verify(

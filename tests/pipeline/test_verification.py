@@ -118,6 +118,11 @@ def test_a_damaged_file_is_named_with_what_mends_it(
     assert path.read_bytes() == spoilt, "nothing is changed"
 
 
+def test_a_run_may_be_named_from_within(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(runs / "whole" / "export")
+    assert {each.path for each in verify(Path(".."))} == {each.path for each in verify(runs / "whole")}
+
+
 def test_every_damaged_file_of_a_folder_is_named(runs: Path) -> None:
     folder = next(runs.glob("cache/tokens-*"))
     spoil(folder / "ids.bin")

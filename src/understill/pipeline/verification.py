@@ -34,6 +34,7 @@ def verify(path: Path) -> list[Verified]:
     """Check a run with its artefacts, checkpoints and the cache, a model folder, an export, or an output folder."""
     if not path.is_dir():
         raise UserError(f"{path}: no such folder → name a run, a model, an export, or the folder that holds your runs")
+    path = path.resolve() if path.name in ("", "..") else path  # its parent is needed
     if (path / RECORD).exists():
         checked = list(_run(path))
         checked += _cache(path.parent)

@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from understill.atomic import file_digest, fingerprint
+from understill.atomic import fingerprint, known_digest
 from understill.data.batch import Batch, in_order
 from understill.data.tokens import encode
 from understill.errors import UserError
@@ -148,7 +148,7 @@ def checkpoint_digest(folder: str, labels: Mapping[str, str], max_length: int | 
     """Return the digest of what decides a checkpoint's answers, without loading it."""
     files, manifest = identity(folder), Path(folder) / MANIFEST
     if manifest.exists():
-        files[MANIFEST] = file_digest(manifest)  # the tasks and the pooling
+        files[MANIFEST] = known_digest(manifest)  # the tasks and the pooling
     return fingerprint({"files": files, "labels": dict(labels), "max_length": max_length})
 
 

@@ -51,7 +51,8 @@ class Ended:
     @property
     def refused(self) -> bool:
         """Whether it ended with one sentence."""
-        return self.code == 2 and self.text.count("error: ") == 1 and "Traceback" not in self.text
+        sentences = [line for line in self.text.splitlines() if line.startswith("error: ")]
+        return self.code == 2 and len(sentences) == 1 and "Traceback" not in self.text
 
 
 @dataclass(frozen=True)

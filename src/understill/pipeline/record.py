@@ -90,10 +90,8 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def same_recipe(path: Path, record: Mapping[str, Any]) -> bool:
     """Tell whether the recipe in a run folder is the one that its record tells of; old records tell of none."""
-    try:
-        return record.get("recipe") in (None, atomic.file_digest(path / RECIPE))
-    except FileNotFoundError:
-        return False
+    digest = record.get("recipe")
+    return digest is None or ((path / RECIPE).exists() and digest == atomic.file_digest(path / RECIPE))
 
 
 def own_cells(record: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -200,7 +200,7 @@ def _load(name: str, folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if "safetensors" in str(error):
+        if "file named" in str(error):  # and not a file that the system refuses to open
             first = "it has no safetensors weights; save it again with save_pretrained(folder)"
         elif "Unrecognized configuration class" in first:
             first = f"a {config.model_type} model has no sequence classifier"

@@ -173,19 +173,15 @@ class World:
                 return int(stop.code or 0), out.getvalue(), err.getvalue()
         raise AssertionError("it did not end")
 
-    def results(self) -> dict[str, Any]:
-        """Return all that a run comes to: weights, answers, targets and scores, without times."""
-        files = [
-            *self.runs.glob("artifacts/model-*/model/model.safetensors"),
-            *self.runs.glob("artifacts/model-*/predictions/*.parquet"),
-            *self.runs.glob("artifacts/targets-*/*.parquet"),
-            *self.runs.glob("whole/teachers/*/*.parquet"),
-        ]
-        found: dict[str, Any] = {
-            str(path.relative_to(self.runs)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
-        }
-        record = json.loads((self.runs / "whole" / "run.json").read_text(encoding="utf-8"))
-        return {**found, "run.json": _timeless(record)}
+
+def results_in(runs: Path, name: str) -> dict[str, Any]:
+    """Return all that a run comes to: weights, answers, targets and scores, without times."""
+    patterns = ("model-*/model/model.safetensors", "model-*/predictions/*.parquet", "targets-*/*.parquet")
+    files = [path for pattern in patterns for path in runs.glob(f"artifacts/{pattern}")]
+    files += runs.glob(f"{name}/teachers/*/*.parquet")
+    digests = {str(path.relative_to(runs)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    record = json.loads((runs / name / "run.json").read_text(encoding="utf-8"))
+    return {**digests, "run.json": _timeless(record)}
 
 
 def _timeless(values: Any) -> Any:
@@ -243,7 +239,7 @@ class Trials:
         self.world.restore(scene)
         code, out, err = self.world.ask(*scene.command)
         assert code == 0, (scene.name, err)
-        return self.world.results() if scene.kept else {"printed": out}
+        return results_in(self.world.runs, "whole") if scene.kept else {"printed": out}
 
     def run(self, count: int) -> list[Trial]:
         """Damage so many files, each kind of file about equally often, and at least once where there is room."""
@@ -274,7 +270,7 @@ class Trials:
         if code == 2 and named:
             return Trial(scene.name, kind, what, "refused", err)
         wanted = self.wanted[scene.name]
-        found = {} if code else self.world.results() if scene.kept else {"printed": out}
+        found = {} if code else results_in(self.world.runs, "whole") if scene.kept else {"printed": out}
         if found != wanted:
             differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
             return Trial(scene.name, kind, what, "unnoticed", f"exit {code}, {differing}: {err[-500:]}")

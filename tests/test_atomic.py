@@ -6,10 +6,12 @@ import json
 import os
 from errno import ENOSPC
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from understill.atomic import STALE, sweep, write_bytes, write_json
+from understill import atomic
+from understill.atomic import STALE, fault_of, hidden_folder, seal, sweep, write_bytes, write_json
 
 
 def test_json_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
@@ -43,3 +45,27 @@ def test_only_what_was_not_written_to_for_long_is_swept(tmp_path: Path) -> None:
         os.utime(path, (before, before))
     sweep(tmp_path, ".data-*")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".data-new", "data-whole"]
+
+
+def test_a_write_that_fails_names_the_folder_that_it_was_for(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"No space left on device: .*model'"), hidden_folder(tmp_path / "model"):
+        raise OSError(28, "No space left on device")
+    assert not list(tmp_path.iterdir()), "and leaves nothing"
+
+
+@pytest.mark.parametrize("number", [23, 24, 12])
+def test_a_file_that_cannot_be_opened_for_lack_of_room_in_the_process_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / "weights").write_bytes(b"whole")
+    seal(tmp_path)
+    monkeypatch.setattr(atomic, "known_digest", Mock(side_effect=OSError(number, os.strerror(number))))
+    with pytest.raises(OSError, match=os.strerror(number)):
+        fault_of(tmp_path)
+
+
+def test_a_file_that_a_disk_cannot_read_is_taken_for_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "weights").write_bytes(b"whole")
+    seal(tmp_path)
+    monkeypatch.setattr(atomic, "known_digest", Mock(side_effect=OSError(5, os.strerror(5))))
+    assert fault_of(tmp_path) == "weights cannot be read: Input/output error"

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from errno import EMFILE, ENFILE, ENOMEM
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -115,27 +116,44 @@ def fault_of(folder: Path, facts: Mapping[str, Any] | None = None, names: Collec
 
     With names, only these files are read.
     """
+    return next(faults_in(folder, facts, names), "")
+
+
+def faults_in(folder: Path, facts: Mapping[str, Any] | None = None, names: Collection[str] = ()) -> Iterator[str]:
+    """Yield all that is wrong with a sealed folder, file by file."""
     try:
         record = read_record(folder / CHECKSUMS)
         files = record["files"]
     except FileNotFoundError:
-        return f"{CHECKSUMS} is missing"
-    except (OSError, ValueError, KeyError, RecursionError):
-        return f"{CHECKSUMS} was changed or damaged"
+        yield f"{CHECKSUMS} is missing"
+        return
+    except (OSError, ValueError, KeyError, RecursionError) as error:
+        raise_exhausted(error)
+        yield f"{CHECKSUMS} was changed or damaged"
+        return
     if any(record.get(name) != value for name, value in (facts or {}).items()):
-        return f"{CHECKSUMS} is of something else"
-    for name, (size, digest) in files.items():
-        path = folder / name
-        if names and name not in names:
-            continue
-        try:
-            if path.stat().st_size != size or known_digest(path) != digest:
-                return f"{name} was changed or damaged"
-        except FileNotFoundError:
-            return f"{name} is missing"
-        except OSError as error:
-            return f"{name} cannot be read: {error.strerror}"
-    return ""
+        yield f"{CHECKSUMS} is of something else"
+        return
+    for name in files if not names else [name for name in files if name in names]:
+        if fault := _file_fault(folder / name, *files[name]):
+            yield f"{name} {fault}"
+
+
+def _file_fault(path: Path, size: int, digest: str) -> str:
+    try:
+        whole = path.stat().st_size == size and known_digest(path) == digest
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        raise_exhausted(error)
+        return f"cannot be read: {error.strerror}"
+    return "" if whole else "was changed or damaged"
+
+
+def raise_exhausted(error: Exception) -> None:
+    """Raise an error that says nothing of a file, only that this process may open or hold no more."""
+    if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE, ENOMEM):
+        raise error
 
 
 def refuse_damage(folder: Path, names: Collection[str] = (), fix: str = "copy the whole folder again") -> None:
@@ -188,6 +206,10 @@ def hidden_folder(folder: Path) -> Iterator[Path]:
     part.mkdir()
     try:
         yield part
+    except OSError as error:
+        if error.errno and error.filename is None:  # a full disk does not say which
+            error.filename = str(folder)
+        raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -27,6 +27,7 @@ VERBS = (
     "predict",
     "data",
     "runs",
+    "verify",
     "clean",
     "assets",
 )
@@ -124,6 +125,47 @@ def test_an_interruption_exits_with_130_and_says_how_to_go_on() -> None:
         "",
         "\nstopped; the same command resumes from the last checkpoint, or starts again if there is none yet\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("OSError(28, 'No space', 'runs/x')", "runs/x: No space left on device → make room"),
+        ("OSError(27, 'Too large')", "File too large → make room"),
+        ("OSError(5, 'Input/output error', 'runs/x')", "runs/x: Input/output error → look after the disk"),
+        ("OSError(24, '', 'runs/x')", "runs/x: Too many open files → allow more open files, such as by ulimit -n"),
+        ("OSError(36, '', 'a' * 300)", "File name too long → choose a shorter name"),
+        (
+            "FileNotFoundError(2, '', 'runs/x')",
+            "runs/x: No such file or directory → was it moved or removed meanwhile?",
+        ),
+        ("PermissionError(13, '', 'runs/x')", "runs/x: Permission denied → name another place"),
+        ("OSError('5 requested and 3 written')", "5 requested and 3 written → understill -v shows where"),
+        (
+            "OSError(2, \"Failed to open local file '/runs/x'. Detail: [errno 2]\")",
+            "/runs/x: No such file or directory →",
+        ),
+        ("MemoryError()", "Cannot allocate memory → close other programs"),
+        (
+            'RuntimeError("DefaultCPUAllocator: can\'t allocate memory: 9 bytes")',
+            "Cannot allocate memory → close other",
+        ),
+        (
+            "__import__('safetensors').SafetensorError('Error while serializing: No space left (os error 28)')",
+            "No space left on device → make room",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_one_sentence_with_what_to_do(error: str, message: str) -> None:
+    output = finish(start("-c", FAILING.format(error=error)))
+    assert output.code == 2
+    assert message in output.err and output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+
+
+def test_whoever_stops_reading_gets_no_error() -> None:
+    output = finish(start("-c", FAILING.format(error="BrokenPipeError(32, 'Broken pipe')")))
+    assert output == (1, "", "")
 
 
 def test_a_place_that_cannot_be_written_to_is_one_sentence(at: Desk, tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from cli_cases import TEXTS, Desk, done, model_folder, read_answers, understill, write, write_texts
+from safetensors.torch import load_file, save_file
+
+from understill.atomic import seal
 
 
 def test_predict_looks_at_its_file_before_it_loads_the_model(at: Desk, tmp_path: Path) -> None:
@@ -94,3 +97,37 @@ def test_predict_refuses_what_makes_no_sense(at: Desk, arguments: list[str], mes
     assert output.code == 2
     assert message in output.err
     assert not Path("out.csv").exists()
+
+
+def broken_copy(folder: Path) -> Path:
+    """Copy the model with one weight of its encoder that is no number, sealed as if it were meant so."""
+    shutil.copytree(model_folder(), folder)
+    weights = load_file(folder / "model.safetensors")
+    next(value for name, value in weights.items() if name.endswith("query.weight"))[0, 0] = float("nan")
+    save_file(weights, folder / "model.safetensors")
+    seal(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("predict", "--text", "The parcel never came"),
+        ("predict", "--file", "films.csv", "--out", "nan.csv"),
+        ("evaluate",),
+        ("export", "--to", "onnx", "--out", "nan-export"),
+        ("export", "--to", "huggingface", "--task", "films", "--out", "nan-export"),
+        ("serve", "--port", "0"),
+    ],
+)
+def test_a_model_whose_weights_are_no_numbers_is_refused_in_one_sentence(
+    at: Desk, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    name, *options = verb
+    output = understill(name, broken_copy(tmp_path / "model"), *options)
+    assert output.code == 2
+    assert re.search(
+        r"^error: .*some weights are no numbers .*query.weight.* → train it again, or copy", output.err, re.M
+    )
+    assert "nan" not in output.out and "Traceback" not in output.err
+    assert not Path("nan.csv").exists() and not Path("nan-export").exists()

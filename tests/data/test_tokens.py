@@ -264,9 +264,9 @@ def test_no_rows_give_no_tokens(minilm: PreTrainedTokenizerFast, tmp_path: Path)
     assert len(tokens) == 0 and tokens.offsets.tolist() == [0] and tokens.lengths.tolist() == []
 
 
-def test_a_folder_that_cannot_be_written_is_the_users_to_mend(minilm: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(minilm: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UserError, match="cannot write tokens"):
+    with pytest.raises(FileExistsError, match="cache"):
         tokenise(stand(tmp_path, ["a"]), minilm, 8, tmp_path / "cache")
 
 

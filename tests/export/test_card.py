@@ -6,7 +6,8 @@ from typing import Any
 
 from kinds import FOLLOWS, MOOD, TOPIC
 from understill.bench.clock import BoundedValue, Latency
-from understill.export.card import Card, DevScore, as_markdown
+from understill.export.card import Card, as_markdown
+from understill.export.parity import DevScore
 from understill.tasks import Task
 
 

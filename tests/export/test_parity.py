@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,12 +13,13 @@ from kinds import MOOD, STARS
 from understill.errors import UserError
 from understill.export.parity import (
     TOLERANCE,
+    DevScore,
     Parity,
     Rounded,
     compare,
     refuse_difference,
     refuse_loss,
-    refuse_no_numbers,
+    refuse_other_score,
 )
 from understill.inference.predictor import Predictions
 from understill.tasks import Task
@@ -79,11 +82,11 @@ def test_a_score_that_is_no_number_is_refused_whatever_the_limit(broken: float) 
         refuse_loss([Rounded("stars/dev", "mse", 0.5, broken)], 1e9)
 
 
-@pytest.mark.parametrize("broken", [np.nan, -np.inf])
-def test_answers_that_are_no_numbers_are_refused(broken: float) -> None:
-    refuse_no_numbers("int8", "mood/dev", said(MOOD, [[0, 1]]))
-    with pytest.raises(UserError, match=r"int8 answers 1 of 2 rows of mood/dev with what is no number → write --to"):
-        refuse_no_numbers("int8", "mood/dev", said(MOOD, [[0, 1], [0, broken]]))
+@pytest.mark.parametrize(("recorded", "fine"), [(0.9, True), (0.85, True), (0.94, True), (0.51, False), (0.99, False)])
+def test_another_score_than_the_recorded_one_is_refused_beyond_what_rows_explain(recorded: float, fine: bool) -> None:
+    now = DevScore("mood/dev", 300, "accuracy", 0.9, 0.86, 0.93)
+    with nullcontext() if fine else pytest.raises(UserError, match=rf"mood/dev: .* 0.9000, .* says {recorded:.4f} for"):
+        refuse_other_score(now, recorded)
 
 
 def test_a_loss_above_the_limit_is_refused_with_what_to_write_instead() -> None:

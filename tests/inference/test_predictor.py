@@ -20,7 +20,8 @@ from understill.errors import UserError
 from understill.inference.classifier import HuggingFaceModel
 from understill.inference.loading import load
 from understill.inference.onnx import OnnxModel
-from understill.inference.predictor import Answer, Predictor
+from understill.inference.predictor import Answer, Predictions, Predictor, refuse_no_numbers
+from understill.inference.stream import predict_file
 from understill.inference.torch_model import TorchModel
 from understill.models.folder import load_model
 from understill.models.manifest import find_model
@@ -48,6 +49,30 @@ def test_every_task_that_reads_so_many_texts_answers(predictor: TorchModel) -> N
     assert set(single) == {"mood", "topic", "stars"}
     assert set(pairs) == {"follows", "alike"}
     assert all(len(answers) == len(TEXTS) for answers in (*single.values(), *pairs.values()))
+
+
+@pytest.mark.parametrize("broken", [np.nan, -np.inf])
+def test_answers_that_are_no_numbers_are_refused_with_their_count(predictor: TorchModel, broken: float) -> None:
+    mood = predictor.tasks[0]
+    refuse_no_numbers("it", "mood/dev", Predictions(mood, np.array([[0, 1]], np.float32)))
+    with pytest.raises(UserError, match=r"it answers 1 of 2 rows of mood/dev with what is no number → mend it"):
+        refuse_no_numbers("it", "mood/dev", Predictions(mood, np.array([[0, 1], [0, broken]], np.float32)), "mend it")
+
+
+def test_a_model_that_answers_with_no_number_is_refused_for_texts_and_for_files(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    model = load(model_folder)
+    assert isinstance(model, TorchModel)
+    model.model.heads.tasks[0].get_submodule("out").bias.data[:] = float("nan")
+    refusal = r"model answers 2 of 2 rows of mood with what is no number → its weights are broken"
+    assert model.predict(["good", "bad"], tasks=["topic"])
+    with pytest.raises(UserError, match=refusal):
+        model.predict(["good", "bad"])
+    (tmp_path / "in.csv").write_text("text\ngood\nbad\n", encoding="utf-8")
+    with pytest.raises(UserError, match=refusal):
+        predict_file(model, tmp_path / "in.csv", tmp_path / "out.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
 def test_answers_come_in_the_models_order_of_tasks(predictor: TorchModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from understill.data.demo import TASKS as DEMO
 from understill.errors import UserError, counted
 from understill.inference.loading import load
 from understill.inference.predictor import Predictions, Predictor
+from understill.models.folder import load_model, save_scores
+from understill.models.manifest import find_model
 from understill.pipeline import exporting
 from understill.recipe import Recipe
 
@@ -188,7 +191,7 @@ def test_a_loss_by_a_later_metric_is_refused_too(
     def later(task: Any, *given: Any) -> dict[str, float]:
         found = real(task, *given)
         asked.append(task.name)
-        if asked.count(task.name) == 2:  # of the rounded model
+        if asked.count(task.name) == 3:  # of the rounded model, after twice the model itself
             found[list(found)[-1]] -= 0.5
         return found
 
@@ -216,6 +219,21 @@ def test_a_rounded_model_whose_answers_are_no_numbers_is_refused(
     assert "rows of mood/dev with what is no number → write --to onnx" in refused(
         run_folder[0], "int8", tmp_path / "int8", capsys
     )
+
+
+def test_a_model_that_does_not_score_what_its_folder_says_is_refused(
+    run_folder: tuple[Path, Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = run_folder
+    copy = Path(shutil.copytree(find_model(run), tmp_path / "model"))
+    scores, scored_on = load_model(copy).scores, load_model(copy).scored_on
+    assert set(scored_on) == set(scores), "every score has the rows that it was worked out on"
+    wrong = {**scores, "mood/dev": {**scores["mood/dev"], "accuracy": 0.999}}
+    save_scores(copy, wrong, scored_on)  # as if other weights had been scored
+    assert "mood/dev: accuracy is 0." in (said := refused(copy, "onnx", tmp_path / "out", capsys))
+    assert "its folder says 0.9990 for the same rows → these are not the weights that were scored" in said
+    save_scores(copy, wrong, {**scored_on, "mood/dev": "of other rows"})
+    assert ask(["export", str(copy), "--to", "onnx", "--out", str(tmp_path / "out")], capsys)[0] == 0
 
 
 def test_an_export_that_says_something_else_is_refused_and_nothing_is_left(

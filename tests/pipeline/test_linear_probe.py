@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -210,3 +211,15 @@ def test_a_run_of_an_earlier_version_has_a_report_without_the_column(make_tiny: 
     write_record(path, record)
     facts = build(path.parent, recipe, timing=False)
     assert facts.columns == ("majority", "multi") and sections(facts)
+
+
+def test_what_the_system_refuses_ends_a_run_that_would_lack_its_probe(
+    make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, real = make_tiny(tasks=["mood"]), linear_probe.probe_scores
+    for error in (OSError(28, "No space left on device"), MemoryError()):
+        monkeypatch.setattr(linear_probe, "probe_scores", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            pipeline.run(recipe)
+    monkeypatch.setattr(linear_probe, "probe_scores", real)
+    assert "mood/dev" in pipeline.run(recipe).probe

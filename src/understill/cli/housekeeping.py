@@ -1,4 +1,4 @@
-"""Verbs that list and clean: data, runs, clean, assets."""
+"""Verbs that list, verify and clean: data, runs, verify, clean, assets."""
 
 from __future__ import annotations
 
@@ -55,6 +55,34 @@ def runs(folder: OutputFolder = Path("runs")) -> None:
     from understill.pipeline.runs import list_runs
 
     terminal.show_runs(list_runs(folder))
+
+
+@app.command(
+    epilog=examples_of(
+        "understill verify   [dim]# all runs in the folder runs[/dim]",
+        "understill verify runs/quickstart",
+        "understill verify runs/quickstart/export/int8",
+        "understill verify student-onnx",
+    )
+)
+def verify(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="RUN|MODEL", help="A run, a model, an export, or the folder that holds your runs."),
+    ] = Path("runs"),
+) -> None:
+    """Check every file against its checksum, and say what mends those that differ; exits with 1 if any does.
+
+    Of a run: its record and recipe, its models, soft targets and verdicts, checkpoints, exports, and the cache.
+    Nothing is changed.
+    """
+    from understill import terminal
+    from understill.pipeline.verification import verify
+
+    checked = verify(folder)
+    terminal.show_verified(checked)
+    if any(each.faults for each in checked):
+        raise typer.Exit(1)
 
 
 @app.command(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import re
 import sys
-from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,20 +39,48 @@ class Program(typer.core.TyperGroup):
             raise SystemExit(2) from None
 
 
+#: What to do about what the system refuses, by the names of its errors.
+_FIXES = {
+    "ENOSPC EDQUOT EFBIG": "make room, or write elsewhere; the same command goes on",
+    "ENOENT ENOTEMPTY ESTALE": "was it moved or removed meanwhile? The same command goes on",
+    "EMFILE ENFILE": "allow more open files, such as by ulimit -n 4096; the same command goes on",
+    "EACCES EPERM EROFS EEXIST EISDIR ENOTDIR": "name another place, or change what is there",
+    "EIO": "look after the disk; the same command goes on",
+    "ENAMETOOLONG": "choose a shorter name, or a folder with a shorter path",
+    "ENOMEM": "close other programs, or use smaller batches; the same command goes on",
+}
+#: How libraries written in Rust name the system's error.
+_RUST = re.compile(r"\(os error (\d+)\)")
+
+#: How libraries quote the file that they mean.
+_QUOTED = re.compile(r"""['"](/[^'"]+)['"]""")
+
+
 def _mistake(error: Exception, verb: str) -> str | None:
-    """Describe an error that the user can fix; None for a bug."""
+    """Describe an error that the user can fix, or that the system is to blame for; None for a bug."""
     match error:
         case UserError():
             return str(error)
         case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] != "understill":
             what = f"understill {verb} needs {name}, which is not installed"
             return f"{what} → pip install understill, with all that it requires"
-        case PermissionError() | FileExistsError() | IsADirectoryError() | NotADirectoryError():
-            return f"{error.filename}: {error.strerror}"
-        case OSError() if error.errno in (ENOSPC, EDQUOT, EFBIG, EROFS):
-            place = f"{error.filename}: " if error.filename else ""
-            return f"{place}{error.strerror} → make room, or write elsewhere"
-    return None
+        case BrokenPipeError():
+            return None  # whoever reads what is printed has enough of it, which typer knows how to end
+        case OSError():
+            number = error.errno or 0
+        case MemoryError():
+            number = errno.ENOMEM
+        case _:
+            rust, memory = _RUST.search(str(error)), "can't allocate memory" in str(error)
+            if not rust and not memory:
+                return None
+            number = int(rust[1]) if rust else errno.ENOMEM
+    quoted = _QUOTED.search(str(error))
+    where = getattr(error, "filename", None) or (quoted[1] if quoted else "")
+    place = f"{where}: " if where and number else ""
+    name = errno.errorcode.get(number, "?")
+    fixes = (fix for names, fix in _FIXES.items() if name in names.split())
+    return f"{place}{os.strerror(number) if number else error} → {next(fixes, 'understill -v shows where it happened')}"
 
 
 app = typer.Typer(

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from understill.atomic import file_digest
+from understill.atomic import known_digest
 from understill.data.files import BadFile, File, Row
 from understill.data.read import batch_rows, read_rows
 from understill.tasks import Task
@@ -31,7 +31,7 @@ class Source:
 def digest_file(path: Path) -> str:
     """Return the digest of a data file's content; one that cannot be read is listed with the other problems."""
     try:
-        return file_digest(path)
+        return known_digest(path)
     except OSError as error:
         raise BadFile(str(path), f"cannot be read: {error.strerror or error}") from None
 

@@ -87,11 +87,8 @@ def tokenise(
             if progress:
                 progress(len(tokens))
             return tokens
-        try:
-            with artifact.build() as part:
-                _write(part, data, backend, artifact.facts, progress)
-        except OSError as error:
-            raise UserError(f"cannot write tokens to {cache}: {error.strerror or error}") from error
+        with artifact.build() as part:
+            _write(part, data, backend, artifact.facts, progress)
         progress = None  # the rows are done; opening them is not work to report twice
     raise UserError(
         f"the tokens in {artifact.folder} keep changing while they are read; is another program writing there?"

@@ -7,23 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from understill.bench.clock import BoundedValue, Latency
-from understill.export.parity import TOLERANCE, Parity, Rounded
+from understill.export.parity import TOLERANCE, DevScore, Parity, Rounded
 from understill.tasks import Task
 
 #: The first version of sentence-transformers that the cross-encoders written here were tried with.
 _PAIRS = "A cross-encoder of modules needs sentence-transformers 6. "
-
-
-@dataclass(frozen=True)
-class DevScore:
-    """A model's score on a dev set, with where it would lie on other rows."""
-
-    place: str
-    rows: int
-    metric: str
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)

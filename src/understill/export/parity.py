@@ -16,8 +16,29 @@ from understill.tasks.metric import is_error
 TOLERANCE = 1e-4
 #: Rows of each dev set that an export is checked with.
 ROWS = 1000
+#: What a recorded score may lie beyond the interval of the one that is worked out anew.
+SCORE_SLACK = 0.01
 #: Points by which arithmetic may let a loss seem to pass the limit; one row of a million is a hundred times that.
 SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class DevScore:
+    """A model's score on a dev set, with where it would lie on other rows."""
+
+    place: str
+    rows: int
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+def refuse_other_score(now: DevScore, recorded: float) -> None:
+    """Refuse a model whose folder has another score for the same rows, by more than arithmetic in bf16 explains."""
+    if not now.low - SCORE_SLACK <= recorded <= now.high + SCORE_SLACK:
+        what = f"{now.place}: {now.metric} is {now.value:.4f}, and its folder says {recorded:.4f} for the same rows"
+        raise UserError(f"{what} → these are not the weights that were scored; run the recipe again, or copy it again")
 
 
 @dataclass(frozen=True)
@@ -36,15 +57,6 @@ def compare(place: str, model: Predictions, export: Predictions) -> Parity:
     worst = float(apart.max(initial=0.0)) if np.isfinite(apart).all() else float("inf")
     changed = int((model.values != export.values).sum()) if model.task.kind.has_classes else 0
     return Parity(place, len(apart), worst, changed)
-
-
-def refuse_no_numbers(who: str, place: str, predictions: Predictions) -> None:
-    """Refuse a model, or an export of one, some of whose answers are no numbers."""
-    bad = int((~np.isfinite(predictions.logits)).any(axis=1).sum())
-    if bad:
-        fix = "write --to onnx" if who == "int8" else "its weights are broken; train it again"
-        what = f"{who} answers {bad:,} of {len(predictions.logits):,} rows of {place} with what is no number"
-        raise UserError(f"{what} → {fix}")
 
 
 def refuse_difference(parity: Sequence[Parity]) -> None:

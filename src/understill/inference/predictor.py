@@ -41,6 +41,14 @@ class Predictions:
         return self.task.kind.answers(self.task, self.logits)
 
 
+def refuse_no_numbers(who: str, place: str, predictions: Predictions, fix: str = "") -> None:
+    """Refuse a model some of whose answers are no numbers."""
+    bad = int((~np.isfinite(predictions.logits)).any(axis=1).sum())
+    if bad:
+        what = f"{who} answers {bad:,} of {len(predictions.logits):,} rows of {place} with what is no number"
+        raise UserError(f"{what} → {fix or 'its weights are broken; train it again, or copy it again'}")
+
+
 @dataclass(frozen=True)
 class Answer:
     """A model's answer for one text: a label with the probability of each, a score, or several by their names."""
@@ -95,6 +103,15 @@ class Predictor(ABC):
     ) -> dict[str, Predictions]:
         """Return the logits of each task for texts, or for pairs of them."""
 
+    def finite_logits(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task]
+    ) -> dict[str, Predictions]:
+        """Return the logits of each task, or refuse to answer where one is no number."""
+        predictions = self.logits(texts, pairs, tasks)
+        for name, each in predictions.items():
+            refuse_no_numbers(str(self.source), name, each)
+        return predictions
+
     def choose(self, names: Sequence[str] | None, pair: bool | None) -> list[Task]:
         """Return the named tasks, or all that read so many texts; `pair` None means either."""
         return choose(self.tasks, names, pair)
@@ -122,7 +139,7 @@ class Predictor(ABC):
             second = _columns(pairs, "second text", 1)
         first, rest = _checked(first, "text"), _checked(second[0], "second text") if second else None
         chosen = self.tasks_for(first, rest, tasks)
-        return {name: in_words(each) for name, each in self.logits(first, rest, chosen).items()}
+        return {name: in_words(each) for name, each in self.finite_logits(first, rest, chosen).items()}
 
 
 def _columns(texts: Any, what: str, most: int) -> list[Any]:

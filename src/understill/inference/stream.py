@@ -235,7 +235,7 @@ def _answer(
             except Fault as fault:
                 faults.setdefault(row.number, fault.what)
         first, *second = zip(*texts, strict=True) if texts else ((),)
-        predictions = predictor.logits(first, second[0] if second else None, tasks) if whole else {}
+        predictions = predictor.finite_logits(first, second[0] if second else None, tasks) if whole else {}
         for task in tasks:
             answers |= _columns(task, predictions.get(task.name), whole, len(piece.rows))
     return answers, dict(sorted(faults.items()))

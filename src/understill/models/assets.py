@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from understill.atomic import file_digest
+from understill.atomic import known_digest
 from understill.errors import UserError, nearest
 from understill.models.catalogue import ASSETS, VECTORS, Asset, AssetSource
 from understill.models.unpack import dequantise_model, extract_model
@@ -112,7 +112,7 @@ def _fault(folder: Path, files: Mapping[str, str]) -> str:
     for name, sha256 in files.items():
         if not (folder / name).is_file():
             return f"{folder} lacks {name}"
-        if sha256 and (digest := file_digest(folder / name)) != sha256:
+        if sha256 and (digest := known_digest(folder / name)) != sha256:
             return (
                 f"{folder / name} is not the file it should be (sha256 {digest[:12]}…, expected {sha256[:12]}…); "
                 "it is damaged or was changed"

@@ -255,6 +255,6 @@ def _from_hub(name: str, loader: Any, place: str, **settings: Any) -> Any:
         return loader.from_pretrained(place, trust_remote_code=False, **settings)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if "safetensors" in str(error):
+        if "file named" in str(error):  # and not a file that the system refuses to open
             first = "it has no safetensors weights; save it again with save_pretrained(folder)"
         raise UserError(f"encoder {name} cannot be loaded: {first}") from error

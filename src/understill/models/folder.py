@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from understill.atomic import CHECKSUMS, refuse_damage, replacing, seal, write_json
+from understill.atomic import CHECKSUMS, read_record, refuse_damage, replacing, seal, write_json
 from understill.errors import UserError
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.manifest import FORMAT, MANIFEST, read_facts, read_manifest
@@ -34,6 +36,7 @@ class ModelFolder:
     max_lengths: Mapping[str, int]  # by task
     scores: Mapping[str, Any]
     taught: bool  # whether it, or the model that it began as, learnt from teachers
+    scored_on: Mapping[str, str] = field(default_factory=dict)  # the fingerprint of the rows of each dev set
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -71,10 +74,10 @@ def save_model(
         (part / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
 
 
-def save_scores(folder: Path, scores: Mapping[str, Any]) -> None:
-    """Write the scores of a model into its folder."""
+def save_scores(folder: Path, scores: Mapping[str, Any], scored_on: Mapping[str, str]) -> None:
+    """Write the scores of a model into its folder, with the fingerprints of the dev sets."""
     write_json(folder / SCORES, scores)
-    seal(folder)
+    seal(folder, {"scored_on": dict(scored_on)})
 
 
 def load_model(folder: Path) -> ModelFolder:
@@ -87,11 +90,22 @@ def load_model(folder: Path) -> ModelFolder:
     encoder = build_encoder(load_config(str(folder), str(folder)), manifest.pooling)
     model = MultiTaskModel(encoder, manifest.tasks, manifest.heads)
     try:
-        model.load_state_dict(load_file(folder / WEIGHTS))
+        weights = load_file(folder / WEIGHTS)
+        model.load_state_dict(weights)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder}: the weights cannot be read: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         raise UserError(f"{folder}: the weights do not fit {MANIFEST} and config.json") from error
+    # Attention on a CPU may turn a weight that is no number into a number, so that no answer tells of it.
+    if bad := [name for name, value in weights.items() if value.numel() and not _finite(value)]:
+        fix = "train it again, or copy the whole folder again"
+        raise UserError(f"{folder}: some weights are no numbers (NaN or Inf), in {bad[0]} for one → {fix}")
     scores = read_facts(folder / SCORES) if (folder / SCORES).exists() else {}
     tokenizer = load_tokenizer(str(folder), str(folder))
-    return ModelFolder(folder, model.eval(), tokenizer, manifest.max_lengths, scores, manifest.taught)
+    scored_on = read_record(folder / CHECKSUMS).get("scored_on", {})
+    return ModelFolder(folder, model.eval(), tokenizer, manifest.max_lengths, scores, manifest.taught, scored_on)
+
+
+def _finite(values: Tensor) -> bool:
+    low, high = torch.aminmax(values)  # in one pass; NaN is both where there is any
+    return bool(torch.isfinite(low) and torch.isfinite(high))

@@ -8,6 +8,8 @@ from understill.atomic import read_record
 
 #: The file of a run folder that says what the run was and what came of it.
 RECORD = "run.json"
+#: How a run, a model or an export was made: its recipe, with every default.
+RECIPE = "recipe.yaml"
 #: The parts of what a run is made for: its student or, without teachers, its models.
 MAIN = ("student", "model")
 

@@ -16,6 +16,7 @@ from understill.errors import UserError
 from understill.evaluate.metrics import majority, primary, score
 from understill.evaluate.predict import kept_at, predict, save_predictions
 from understill.events import Scores, Watch, silent
+from understill.inference.predictor import refuse_no_numbers
 from understill.models.folder import ModelFolder, load_model
 from understill.models.multitask import MultiTaskModel
 from understill.pipeline.dataloader import Tokeniser
@@ -52,6 +53,7 @@ def score_model(
     for data in (data for loaded in tasks for data in loaded.splits.values() if data.split.startswith(kind)):
         rows = tokens(data)
         predictions = predict(network, rows, data.task, recipe.evaluation.batch)
+        refuse_no_numbers(str(folder.path), data.place, predictions)
         if keep:
             save_predictions(kept_at(keep, data.place), data, predictions)
         gold = np.asarray(rows.gold, dtype=np.float64)

@@ -23,36 +23,36 @@ from understill.errors import DataError, UserError, counted
 from understill.evaluate.agreement import interval_of
 from understill.evaluate.metrics import score
 from understill.events import Asking, Watch, silent
-from understill.export.card import Card, DevScore, as_markdown
+from understill.export.card import Card, as_markdown
 from understill.export.formats import plan_export, refuse_there
 from understill.export.huggingface import score_link, write_classifier
 from understill.export.int8 import round_weights
 from understill.export.onnx_graph import write_onnx
 from understill.export.parity import (
     ROWS,
+    DevScore,
     Parity,
     Rounded,
     compare,
     refuse_difference,
     refuse_loss,
-    refuse_no_numbers,
+    refuse_other_score,
 )
 from understill.export.sentences import lines_of
 from understill.inference.classifier import HuggingFaceModel
 from understill.inference.cores import cores
 from understill.inference.onnx import OnnxModel
-from understill.inference.predictor import Predictions, Predictor
+from understill.inference.predictor import Predictions, Predictor, refuse_no_numbers
 from understill.inference.torch_model import TorchModel
 from understill.models.folder import ModelFolder, load_model
 from understill.models.pooling import POOLED
+from understill.models.roles import RECIPE
 from understill.models.words import WordEncoder
 from understill.pipeline.recipe_data import as_trained, read_labelled
 from understill.recipe import Recipe
 from understill.recipe.schema import TrainedSpec
 from understill.tasks import Task
 
-#: How a model was made; it goes along.
-RECIPE = "recipe.yaml"
 #: Rows between two progress events.
 _BLOCK = 2048
 #: Texts that a card's speed is measured with.
@@ -80,6 +80,7 @@ class DevSet:
     texts: list[Text]
     gold: NDArray[np.float64]
     groups: NDArray[np.int64] | None
+    fingerprint: str  # of its rows
 
 
 def export(
@@ -156,7 +157,7 @@ def dev_sets(loaded: Sequence[LoadedTask]) -> list[DevSet]:
                 texts = table["text1"].to_pylist()
                 if each.task.pair:
                     texts = list(zip(texts, table["text2"].to_pylist(), strict=True))
-                sets.append(DevSet(f"{each.task.name}/{split}", each.task, texts, all_gold(data), grouping(data)))
+                sets.append(DevSet(data.place, each.task, texts, all_gold(data), grouping(data), data.fingerprint))
     return sets
 
 
@@ -184,6 +185,7 @@ class Exporter:
         place.mkdir(exist_ok=True)
         sets = dev_sets([each for each in self.loaded if each.task.head in {task.name for task in tasks}])
         answers = {each.place: self._ask(self.model, "the model", each) for each in sets}
+        self._compare_scores(sets, answers)
         if self.to == "huggingface":
             write_classifier(self.model.folder, tasks[0], place)
             opened: Predictor = HuggingFaceModel(place)
@@ -212,8 +214,15 @@ class Exporter:
             parts.append(_predict(model, task, rows.texts[start : start + _BLOCK]).logits)
         self.watch(Asking(who, rows.place, total, total))
         predictions = Predictions(rows.task, np.concatenate(parts))
-        refuse_no_numbers(who, rows.place, predictions)
+        refuse_no_numbers(who, rows.place, predictions, "write --to onnx" if who == "int8" else "")
         return predictions
+
+    def _compare_scores(self, sets: Sequence[DevSet], answers: Mapping[str, Predictions]) -> None:
+        """Refuse a model that does not score what its folder says, on the same rows."""
+        folder = self.model.folder
+        for each in sets:
+            if folder.scored_on.get(each.place) == each.fingerprint and (now := _dev_score(each, answers[each.place])):
+                refuse_other_score(now, folder.scores.get(each.place, {}).get(now.metric, now.value))
 
     def _check(self, export: Predictor, rows: DevSet, before: Predictions) -> Parity:
         after = _predict(export, self._head(rows), rows.texts[:ROWS])

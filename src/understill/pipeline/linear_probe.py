@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.artifact import Artifact
-from understill.atomic import write_json
+from understill.atomic import raise_exhausted, write_json
 from understill.data.encode import has_gold
 from understill.data.groups import grouping
 from understill.data.taskdata import TaskData
@@ -88,6 +88,7 @@ def plan_probes(plan: Plan) -> ProbesPlan | None:
     try:
         encoder = identity(start.place)
     except OSError as error:
+        raise_exhausted(error)
         log.warning("there is no linear probe: encoder %s cannot be read (%s)", start.name, error)
         return None
     probes = []
@@ -114,7 +115,7 @@ def _pretrained(start: Start) -> bool:
 
 
 def fit_probes(plan: ProbesPlan, watch: Watch = silent) -> Generator[None]:
-    """Score the probes of a plan on dev, each once; whatever goes wrong with one, the run is whole without it."""
+    """Score the probes of a plan on dev, each once; whatever an encoder does to one, the run is whole without it."""
     reader = FrozenEncoder(plan, watch)
     for probe in plan.probes:
         name = probe.train.task.name
@@ -124,6 +125,8 @@ def fit_probes(plan: ProbesPlan, watch: Watch = silent) -> Generator[None]:
                 scores = yield from probe_scores(probe, reader)
                 with probe.artifact.build() as part:
                     write_json(part / SCORES, scores)
+        except (OSError, MemoryError):
+            raise  # the machine's fault, not the encoder's: the next run has the probe
         except Exception as error:
             log.warning("%s has no linear probe: %s", name, error)
             log.info("where it happened", exc_info=True)

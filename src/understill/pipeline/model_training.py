@@ -167,7 +167,7 @@ def evaluate_model(wanted: Wanted, watch: Watch) -> None:
         folder = load_model(model.folder / "model")
         tokens = tokeniser_of(plan, model, folder.tokenizer, watch)
         scores = score_model(folder, model.scored, tokens, plan.recipe, model.folder / "predictions")
-        save_scores(folder.path, scores)
+        save_scores(folder.path, scores, _dev_prints(model))
         write_json(model.folder / "scores.json", {"scores": scores, "scored_on": _dev_prints(model)})
         model.artifact.seal(SCORED)
     watch(Scored(title, _read(model, "scores.json")["scores"]))

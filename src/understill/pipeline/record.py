@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from understill import atomic
 from understill.errors import UserError
-from understill.models.roles import RECORD
+from understill.models.roles import RECIPE, RECORD
 
 if TYPE_CHECKING:  # which would import torch
     from understill.events import Scores
@@ -83,7 +83,15 @@ def read_record(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path / RECORD}: the run is not finished, or the file is broken → run its recipe again"
         ) from None
+    if not same_recipe(path, record):
+        raise UserError(f"{path / RECIPE} was changed or damaged since the run → run the recipe again")
     return record
+
+
+def same_recipe(path: Path, record: Mapping[str, Any]) -> bool:
+    """Tell whether the recipe in a run folder is the one that its record tells of; old records tell of none."""
+    digest = record.get("recipe")
+    return digest is None or ((path / RECIPE).exists() and digest == atomic.file_digest(path / RECIPE))
 
 
 def own_cells(record: Mapping[str, Any]) -> list[dict[str, Any]]:

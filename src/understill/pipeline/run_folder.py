@@ -14,11 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from understill.atomic import read_record, seal, write_bytes, write_record
+from understill.atomic import file_digest, read_record, seal, write_bytes, write_record
 from understill.code_digest import DECIDES, code_digest
 from understill.data.load import read_column
 from understill.events import Scores
-from understill.models.roles import RECORD
+from understill.models.roles import RECIPE, RECORD
 from understill.pipeline.aggregate import conclude
 from understill.pipeline.evaluation import majority_scores
 from understill.pipeline.linear_probe import plan_probes
@@ -44,13 +44,19 @@ def begin_record(study: Study) -> dict[str, Any]:
     """
     folder = study.recipe.output.path / study.recipe.name
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / "recipe.yaml", study.recipe.to_yaml().encode())
+    write_bytes(folder / RECIPE, study.recipe.to_yaml().encode())
     uses = sorted({path.name for _, plan in study.cells for path in _artifacts(plan)})
     roles = {model.name: model.role for model in study.plan.models}
     if change := code_change(study.recipe):
         log.warning(change)
-    code = {kind: code_digest(kind) for kind in DECIDES}
-    record: dict[str, Any] = {"state": "running", "started": time.time(), "uses": uses, "roles": roles, "code": code}
+    record: dict[str, Any] = {
+        "state": "running",
+        "started": time.time(),
+        "recipe": file_digest(folder / RECIPE),
+        "code": {kind: code_digest(kind) for kind in DECIDES},
+        "uses": uses,
+        "roles": roles,
+    }
     if not _finished(folder / RECORD, uses):
         write_record(folder / RECORD, record)
     return record

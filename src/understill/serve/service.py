@@ -151,7 +151,7 @@ def _warm(folder: Path, threads: int) -> Predictor:
     model = load(folder, "auto", threads)
     for pair in (False, True):
         if tasks := model.choose(None, pair):
-            model.logits(["a"], ["a"] if pair else None, tasks)
+            model.finite_logits(["a"], ["a"] if pair else None, tasks)
     return model
 
 

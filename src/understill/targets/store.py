@@ -87,12 +87,9 @@ def write_targets(
         "dtype": dtype,
         "rule": dict(rule),
     }
-    try:
-        # Ids and logits hardly ever repeat, so dictionaries would only cost.
-        pq.write_table(table, folder / TABLE, compression="zstd", use_dictionary=False)
-        write_json(folder / MANIFEST, manifest)
-    except OSError as error:
-        raise UserError(f"cannot write soft targets to {folder.parent}: {error.strerror or error}") from error
+    # Ids and logits hardly ever repeat, so dictionaries would only cost.
+    pq.write_table(table, folder / TABLE, compression="zstd", use_dictionary=False)
+    write_json(folder / MANIFEST, manifest)
 
 
 def _shapes(task: Task, answers: Mapping[str, Sequence[NDArray[np.float32]]]) -> dict[str, tuple[int, ...]]:

@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from understill.atomic import file_digest, fingerprint
+from understill.atomic import fingerprint, known_digest
 from understill.data.batch import Batch, in_order
 from understill.data.tokens import encode
 from understill.errors import UserError
@@ -148,7 +148,7 @@ def checkpoint_digest(folder: str, labels: Mapping[str, str], max_length: int | 
     """Return the digest of what decides a checkpoint's answers, without loading it."""
     files, manifest = identity(folder), Path(folder) / MANIFEST
     if manifest.exists():
-        files[MANIFEST] = file_digest(manifest)  # the tasks and the pooling
+        files[MANIFEST] = known_digest(manifest)  # the tasks and the pooling
     return fingerprint({"files": files, "labels": dict(labels), "max_length": max_length})
 
 
@@ -200,7 +200,7 @@ def _load(name: str, folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if "safetensors" in str(error):
+        if "file named" in str(error):  # and not a file that the system refuses to open
             first = "it has no safetensors weights; save it again with save_pretrained(folder)"
         elif "Unrecognized configuration class" in first:
             first = f"a {config.model_type} model has no sequence classifier"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.atomic import file_digest, fingerprint
+from understill.atomic import fingerprint, known_digest
 from understill.data.check import row_id
 from understill.data.files import BadFile, File, find_files
 from understill.data.groups import grouping, teaching
@@ -141,7 +141,7 @@ def read_predictions(
 
 def predictions_digest(files: Sequence[File], labels: Mapping[str, str], values: Values) -> str:
     """Return the digest of what decides the predictions, without reading their rows."""
-    contents = sorted(file_digest(file.path) for file in files)
+    contents = sorted(known_digest(file.path) for file in files)
     return fingerprint({"files": contents, "labels": dict(labels), "values": values})
 
 

@@ -8,6 +8,7 @@ from understill.terminal.listings import (
     show_data,
     show_runs,
     show_tasks,
+    show_verified,
     show_waste,
     show_yaml,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "show_study",
     "show_submission",
     "show_tasks",
+    "show_verified",
     "show_waste",
     "show_yaml",
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.syntax import Syntax
 
+from understill.errors import counted
 from understill.numbers import NONE, file_size, score
 from understill.terminal import console
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from understill.data.load import LoadedTask
     from understill.models.assets import AssetStatus
     from understill.pipeline.runs import Kept, Waste
+    from understill.pipeline.verification import Verified
     from understill.tasks import Task
 
 
@@ -43,6 +45,19 @@ def show_waste(waste: Sequence[Waste], removed: bool) -> None:
         console.say("nothing to clean: every artefact belongs to a run")
     else:
         console.say(f"{total} freed" if removed else f"{total} could be freed; do it with --yes")
+
+
+def show_verified(checked: Sequence[Verified]) -> None:
+    """Show which files differ from their checksums and what mends them, and how many were checked."""
+    for each in checked:
+        for fault in each.faults:
+            console.say(f"{each.path}: {fault}")
+        if each.faults:
+            console.say(f"  {each.remedy}")
+    files, size = sum(each.files for each in checked), file_size(sum(each.bytes for each in checked))
+    damaged = sum(bool(each.faults) for each in checked)
+    all_of_them = f"{counted(files, 'file')} in {counted(len(checked), 'place')} checked ({size})"
+    console.say(f"{all_of_them}: {f'{damaged} damaged' if damaged else 'all match their checksums'}")
 
 
 def show_assets(assets: Sequence[AssetStatus]) -> None:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 
-from understill.atomic import fault_of, replacing, write_bytes
+from understill.atomic import fault_of, raise_exhausted, replacing, write_bytes
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ def load_checkpoint(
             _restore(load_file(path / "state.safetensors"), model, optimizer)
             return facts
         except (OSError, ValueError, TypeError, SafetensorError) as error:
+            raise_exhausted(error)
             log.warning("%s cannot be read (%s): looking for an older one", path, error)
     return None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from understill.atomic import file_digest
+from understill.atomic import known_digest
 from understill.data.ingest import SourcedTask
 from understill.data.load import LoadedTask, decisive, read_tasks
 from understill.data.load import resolve as resolve_tasks
@@ -173,7 +173,7 @@ def _find_words(recipe: Recipe, spec: WordsSpec) -> WordSource:
         if spec.size not in (None, size):
             raise UserError(f"encoder.words.size: {spec.size}, but {spec.vectors} has vectors of {size} → leave it out")
         files = sorted(vectors.iterdir()) if vectors.is_dir() else [vectors]
-        digests = {f"vectors/{number}": file_digest(file) for number, file in enumerate(files)}
+        digests = {f"vectors/{number}": known_digest(file) for number, file in enumerate(files)}
     if spec.tokenizer != "words":
         there = recipe.find(spec.tokenizer)
         place = resolve(str(there) if there.is_dir() else spec.tokenizer)

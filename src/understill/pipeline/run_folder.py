@@ -141,6 +141,8 @@ def _write_clusters(plan: Plan, folder: Path) -> None:
         for data in loaded.splits.values() if column else ():
             if data.split.startswith("dev") and (names := read_column(plan.recipe, data, column or "")):
                 save_clusters(folder, data.place, data.table()["id"], names)
+    if folder.is_dir():
+        seal(folder)
 
 
 def _write(study: Study, record: dict[str, Any], runs: Sequence[Run]) -> None:

@@ -198,6 +198,7 @@ def _clusters(folder: Path, place: str, rows: KeptRows) -> Ints | None:
     file = kept_at(folder, place)
     if not file.is_file():
         return None
+    refuse_damaged_file(file, "run the recipe again")
     table = pq.read_table(file)
     names = dict(zip(table["id"].to_pylist(), table["cluster"].to_pylist(), strict=True))
     own = [names.get(each) for each in rows.ids.tolist()]

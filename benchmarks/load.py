@@ -102,7 +102,7 @@ def questions(model: Path, texts: Sequence[str], mixed: bool) -> list[Question]:
 
 def post(body: bytes) -> bytes:
     """Return a request with a body as it goes over the wire."""
-    head = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
 
 

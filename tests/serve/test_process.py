@@ -165,7 +165,7 @@ def test_a_signal_that_comes_twice_at_once_is_one(exports: dict[str, Path], tmp_
 
 BODY = b'{"texts": "good"}'
 REQUEST = (
-    b"POST /v1/predict HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+    b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
     % (len(BODY), BODY)
 )
 #: A server that is asked by itself, in moments that nobody else could hit. What came of it is written to a file.

@@ -18,16 +18,18 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from understill.errors import UserError
-from understill.serve.http_errors import HANDLERS, too_large, too_slow
-from understill.serve.middleware import KeyMiddleware, RequestLog
+from understill.serve.http_errors import HANDLERS, too_large, too_many_bytes, too_slow
+from understill.serve.middleware import AccessMiddleware, RequestLog
 from understill.serve.openapi import docs_page, openapi_schema
 from understill.serve.prometheus import CONTENT_TYPE
-from understill.serve.schemas import read_question
+from understill.serve.schemas import is_simple, read_question
 from understill.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
 #: Seconds in which a body has to arrive.
 BODY_TIMEOUT = 30
+#: Bytes that the bodies of all requests in progress may have together, and what each has beside that.
+ALL_BODIES, OWN_BYTES = 64 * 2**20, 2**16
 
 T = TypeVar("T")
 
@@ -46,8 +48,8 @@ def make_app(service: Service) -> ASGIApp:
                 expose_headers=["Retry-After", "X-Request-Id"],
             )
         )
-    if settings.keys:
-        middleware.append(Middleware(KeyMiddleware, keys=settings.keys))
+    if settings.keys or settings.hosts:
+        middleware.append(Middleware(AccessMiddleware, keys=settings.keys, hosts=settings.hosts))
     routes = [
         Route("/v1/predict", predict, methods=["POST"]),
         Route("/v1/tasks", tasks),
@@ -68,10 +70,14 @@ def make_app(service: Service) -> ASGIApp:
 async def predict(request: Request) -> Response:
     """Answer for texts, or for pairs of texts."""
     service: Service = request.app.state.service
-    question = read_question(await _body(request, service.settings.max_bytes))
-    request.state.rows = len(question.texts)
-    reply = await _unless_gone(request, service.answer(question))
-    return Response(to_json(reply), media_type="application/json")
+    request.state.held = 0
+    try:
+        question = read_question(await _body(request, service))
+        request.state.rows = len(question.texts)
+        reply = await _unless_gone(request, service.answer(question))
+        return Response(to_json(reply), media_type="application/json")
+    finally:
+        service.held -= request.state.held
 
 
 async def tasks(request: Request) -> Response:
@@ -110,8 +116,9 @@ async def docs(request: Request) -> Response:
     return HTMLResponse(docs_page(request.app.state.schema, str(request.base_url)))
 
 
-async def _body(request: Request, limit: int) -> bytes:
+async def _body(request: Request, service: Service) -> bytearray:
     """Read a body of JSON; one that is too large is refused before it is read, or where it passes the limit."""
+    limit, rows = service.settings.max_bytes, service.settings.max_rows
     headers: dict[bytes, bytes] = dict(request.scope["headers"])
     if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         # This also keeps pages of other sites from asking: for JSON, a browser sends a preflight request first.
@@ -129,9 +136,16 @@ async def _body(request: Request, limit: int) -> bytes:
                 body += piece
                 if len(body) > limit:
                     raise over_limit
+                more = max(0, len(body) - OWN_BYTES) - request.state.held
+                if more and service.held + more > ALL_BODIES:
+                    raise too_many_bytes(ALL_BODIES)
+                service.held += more
+                request.state.held += more
     except TimeoutError:
         raise too_slow(BODY_TIMEOUT) from None
-    return bytes(body)
+    if len(body) > OWN_BYTES and not is_simple(body, rows):
+        raise too_large(f"the body has more values than {rows:,} rows can have → send fewer rows at once")
+    return body
 
 
 async def _unless_gone(request: Request, answer: Awaitable[T]) -> T:

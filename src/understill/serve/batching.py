@@ -20,12 +20,13 @@ from understill.tasks import Task
 
 #: Rows of one request that are taken in a turn, so that a long one does not keep short ones waiting.
 CHUNK = 8
-#: Seconds that a pass of a slow model may take, so that who comes meanwhile need not wait for longer.
-PASS_SECONDS = 0.5
+#: Seconds that a pass may take, so that who comes meanwhile need not wait for longer.
+PASS_SECONDS = 0.05
 #: Rows that a pass may have however slow the model is: with fewer it would be slower still.
 MIN_ROWS = 4
-#: The cost of a row, in characters: a constant, and those of its texts up to a limit, since models truncate.
-ROW_COST, MAX_TEXT_COST = 16, 2000
+#: The cost of a row, in characters: a constant, those of its texts up to a limit, since models truncate, and an eighth
+#: of them all, since some tokenisers have to read them to the end.
+ROW_COST, MAX_TEXT_COST, WHOLE_TEXT_COST = 16, 2000, 1 / 8
 
 Row = dict[str, dict[str, Any]]
 
@@ -53,6 +54,11 @@ class ModelPass:
     error: Exception | None = None
 
 
+def text_cost(text: str) -> int:
+    """Return the cost of a text, in characters."""
+    return min(MAX_TEXT_COST, len(text)) + int(WHOLE_TEXT_COST * len(text))
+
+
 @dataclass(eq=False)
 class QueuedRequest:
     """A request in the queue, with the rows answered so far."""
@@ -68,7 +74,7 @@ class QueuedRequest:
     def __post_init__(self) -> None:
         second = self.pairs or itertools.repeat("", len(self.texts))
         rows = zip(self.texts, second, strict=True)
-        costs = (ROW_COST + min(MAX_TEXT_COST, len(one)) + min(MAX_TEXT_COST, len(other)) for one, other in rows)
+        costs = (ROW_COST + text_cost(one) + text_cost(other) for one, other in rows)
         self._sums = list(itertools.accumulate(costs, initial=0))
 
     def cost(self, first: int, end: int) -> int:

@@ -31,6 +31,12 @@ def too_slow(seconds: int) -> HTTPException:
     return HTTPException(408, f"the body has not come in {seconds} s → send it at once", {"Connection": "close"})
 
 
+def too_many_bytes(limit: int) -> HTTPException:
+    """Return the error of a body for which there is no room beside those of others."""
+    message = f"the requests being answered have more than {limit:,} bytes; ask again in 1 s"
+    return HTTPException(503, message, {"Retry-After": "1"})
+
+
 def not_ready() -> HTTPException:
     """Return the error of a request that comes before the model is loaded."""
     return HTTPException(503, "the model is being loaded; ask again in 1 s", {"Retry-After": "1"})

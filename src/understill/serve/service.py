@@ -63,6 +63,7 @@ class Service:
         self.status: Literal["loading", "ready", "draining"] = "loading"
         self.model: QueuedModel | None = None
         self.teacher: QueuedModel | None = None
+        self.held = 0  # bytes of the large bodies of requests in progress
 
     async def load(self, threads: int) -> None:
         """Load the model, and the teacher where there is one; nothing is answered before both are warm."""

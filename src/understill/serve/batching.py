@@ -21,7 +21,7 @@ from understill.tasks import Task
 #: Rows of one request that are taken in a turn, so that a long one does not keep short ones waiting.
 CHUNK = 8
 #: Seconds that a pass may take, so that who comes meanwhile need not wait for longer.
-PASS_SECONDS = 0.05
+PASS_SECONDS = 0.02
 #: Rows that a pass may have however slow the model is: with fewer it would be slower still.
 MIN_ROWS = 4
 #: The cost of a row, in characters: a constant, those of its texts up to a limit, since models truncate, and an eighth

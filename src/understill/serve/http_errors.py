@@ -31,10 +31,9 @@ def too_slow(seconds: int) -> HTTPException:
     return HTTPException(408, f"the body has not come in {seconds} s → send it at once", {"Connection": "close"})
 
 
-def too_many_bytes(limit: int) -> HTTPException:
-    """Return the error of a body for which there is no room beside those of others."""
-    message = f"the requests being answered have more than {limit:,} bytes; ask again in 1 s"
-    return HTTPException(503, message, {"Retry-After": "1"})
+def too_many_large() -> HTTPException:
+    """Return the error of a large request whose turn has not come in time."""
+    return HTTPException(503, "too many large requests are waiting; ask again in 5 s", {"Retry-After": "5"})
 
 
 def not_ready() -> HTTPException:

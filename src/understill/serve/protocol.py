@@ -18,8 +18,8 @@ from understill.serve.logs import log_event
 MAX_HEAD, MAX_HEADERS = 2**16, 200
 #: Seconds in which a request's headers have to arrive, and a response has to be taken.
 HEAD_SECONDS, WRITE_SECONDS = 10, 30
-#: Seconds in which a client that was refused may go on sending, which is ignored.
-LINGER = 2
+#: Seconds in which a client that was refused may go on sending, and how much; it is ignored.
+LINGER, LINGER_BYTES = 2, 2**20
 #: Longer than the minute after which proxies drop an idle connection, so that they do, and not the server.
 KEEP_ALIVE = 75
 #: Requests that may wait behind the one being answered on the same connection.
@@ -113,6 +113,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, headers no further than they may reach: to parse long ones takes quadratic time."""
+        if self.refused:
+            self.head += len(data)
+            return self.transport.abort() if self.head > LINGER_BYTES else None
         if self.timeout_keep_alive_task:  # the first bytes of another request
             self._wait(HEAD_SECONDS)
         while data and not self.refused and not self.transport.is_closing():
@@ -213,6 +216,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.write(b"".join((STATUS_LINE[status], kind, header, b"\r\n", body)))
         self.transport.write_eof()
         self.refused = True
+        if self.cycle:  # for the app, the client has left
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self._wait(LINGER)
 
 

@@ -120,11 +120,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait(HEAD_SECONDS)
         while data and not self.refused and not self.transport.is_closing():
             in_head = not self.reading_body
-            size = MAX_HEAD + 1 - self.head if in_head else len(data)
+            size = MAX_HEAD - self.head if in_head else len(data)
             piece, data = data[:size], data[size:]
             super().data_received(piece)
             self.head = self.head + len(piece) if in_head and self.reading_head else 0
-            if self.head > MAX_HEAD:
+            if self.head >= MAX_HEAD:
                 self._refuse_head()
 
     def _refuse_head(self) -> None:

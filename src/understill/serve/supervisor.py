@@ -70,6 +70,7 @@ class Supervisor:
         self.begun = False  # all of the first have
         self.stopped = 0.0  # when the first signal came
         self.killed_by = 0  # the second signal
+        self.late = False  # some have not ended by the deadline
         self.error = ""
 
     def run(self) -> None:
@@ -85,6 +86,9 @@ class Supervisor:
         if self.killed_by:
             log_event("ended at once", logging.WARNING, signal=signal.Signals(self.killed_by).name)
             sys.exit(128 + self.killed_by)
+        if self.late:
+            log_event("ended with requests unanswered: something hangs", logging.ERROR)
+            sys.exit(1)
         log_event("ended")
 
     async def _run(self) -> None:
@@ -107,8 +111,8 @@ class Supervisor:
                     log_event("a worker does not respond and is killed", logging.ERROR, worker=worker.pid)
                     worker.kill()
             if self.stopped and time.monotonic() - self.stopped > self.settings.drain + DEADLINE:
-                for worker in self.workers:
-                    worker.kill()
+                self.late = True
+                self._kill_all()
 
     async def _keep_one(self) -> None:
         """Run one worker after the other."""
@@ -170,6 +174,9 @@ class Supervisor:
         """End with an error; nobody asks yet, or nobody is answered any more, so that nothing is lost."""
         self.error = error
         self.stopping.set()
+        self._kill_all()
+
+    def _kill_all(self) -> None:
         for worker in self.workers:
             worker.kill()
 
@@ -184,8 +191,7 @@ class Supervisor:
             self.listening.close()  # the workers have it; only when nobody has is it really closed
         elif time.monotonic() - self.stopped > ECHO:
             self.killed_by = number
-            for worker in self.workers:
-                worker.kill()
+            self._kill_all()
 
 
 async def _receive(pipe: Connection) -> str | None:

@@ -20,13 +20,17 @@ from understill.tasks import Task
 
 #: Rows of one request that are taken in a turn, so that a long one does not keep short ones waiting.
 CHUNK = 8
-#: Seconds that a pass may take, so that who comes meanwhile need not wait for longer.
-PASS_SECONDS = 0.02
+#: Seconds that a pass of a slow model may take, so that who comes meanwhile need not wait for longer; and the long rows
+#: of it, which gain nothing from company.
+PASS_SECONDS, LONG_SECONDS = 0.5, 0.02
 #: Rows that a pass may have however slow the model is: with fewer it would be slower still.
 MIN_ROWS = 4
 #: The cost of a row, in characters: a constant, those of its texts up to a limit, since models truncate, and an eighth
 #: of them all, since some tokenisers have to read them to the end.
 ROW_COST, MAX_TEXT_COST, WHOLE_TEXT_COST = 16, 2000, 1 / 8
+
+#: The cost above which a row is long.
+LONG_ROW = 250
 
 Row = dict[str, dict[str, Any]]
 
@@ -182,7 +186,9 @@ class Batcher:
         """Take rows of the line whose first request has waited longest, a chunk of each request in turn."""
         line = min(filter(None, self._lines.values()), key=lambda line: line[0].since, default=None)
         chunks: dict[QueuedRequest, Chunk] = {}
-        rows, budget = 0, self.pass_seconds * self._speed if self._speed else math.inf
+        later: list[QueuedRequest] = []  # long ones for which this pass has no room
+        rows, long_rows, budget = 0, 0, self.pass_seconds * self._speed if self._speed else math.inf
+        long_budget = budget * LONG_SECONDS / PASS_SECONDS
         while line and rows < self.batch and (budget > 0 or rows < MIN_ROWS):
             request = line.popleft()
             left = len(request.texts) - request.begun
@@ -190,16 +196,24 @@ class Batcher:
                 self._forget(request, left)
                 continue
             count = min(CHUNK, left, self.batch - rows)
-            if request.cost(request.begun, request.begun + count) > budget:
+            cost = request.cost(request.begun, request.begun + count)
+            is_long = cost > count * LONG_ROW
+            if is_long and long_budget <= 0 and long_rows >= MIN_ROWS:
+                later.append(request)
+                continue
+            if cost > (long_budget if is_long else budget):
                 count = 1  # so that long rows do not come in eights
             first = chunks[request].first if request in chunks else request.begun
-            budget -= self._forget(request, count)
+            cost = self._forget(request, count)
+            budget, long_budget = budget - cost, long_budget - cost * is_long
             request.begun += count
             chunks[request] = Chunk(request, first, request.begun)
-            rows += count
+            rows, long_rows = rows + count, long_rows + count * is_long
             if count < left:
                 request.since = time.monotonic()
                 line.append(request)
+        if line is not None:
+            line.extendleft(reversed(later))
         return list(chunks.values())
 
     def _forget(self, request: QueuedRequest, rows: int) -> int:

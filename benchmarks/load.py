@@ -352,7 +352,7 @@ def under_attack(name: str, model: Path, asked: Sequence[Question], options: arg
 
 def with_faults(model: Path, texts: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
     """Kill one worker under load and stop another; then end the server while one is stopped."""
-    asked, seconds = questions(model, texts, mixed=True), options.seconds
+    asked, seconds = questions(model, texts, mixed=True), max(options.seconds, 20.0)
     faults: dict[str, float] = {}
 
     async def measure(port: int, process: int) -> Outcome:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from understill.inference.cores import cores
 from understill.inference.predictor import Predictor, in_words
 from understill.tasks import Task
 
@@ -112,7 +113,7 @@ class Batcher:
         pass_seconds: float = PASS_SECONDS,
     ) -> None:
         self.model, self.batch, self.queue, self.wait = model, batch, queue, wait
-        self.pass_seconds = pass_seconds
+        self.pass_seconds, self.min_long_rows = pass_seconds, cores()  # fewer would leave cores idle
         self.on_pass, self.on_level = on_pass, on_level  # called after each pass, and with how many rows wait
         self.waiting = 0  # rows
         self._cost = 0  # of the rows that wait, in characters
@@ -198,7 +199,7 @@ class Batcher:
             count = min(CHUNK, left, self.batch - rows)
             cost = request.cost(request.begun, request.begun + count)
             is_long = cost > count * LONG_ROW
-            if is_long and long_budget <= 0 and long_rows >= MIN_ROWS:
+            if is_long and long_budget <= 0 and long_rows >= self.min_long_rows:
                 later.append(request)
                 continue
             if cost > (long_budget if is_long else budget):

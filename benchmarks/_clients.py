@@ -33,6 +33,7 @@ class Outcome:
     statuses: Counter[int] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     lost: int = 0
+    lost_at: list[float] = field(default_factory=list)  # seconds of time.perf_counter
     turned_away: int = 0  # clients that could not connect any more
 
 
@@ -107,6 +108,7 @@ async def client(
             continue
         except OSError as error:
             outcome.lost += 1
+            outcome.lost_at.append(time.perf_counter())
             outcome.errors[type(error).__name__] += 1
             connection = None
             continue
@@ -133,3 +135,35 @@ async def press(
         asyncio.get_running_loop().call_later(seconds / 3, os.kill, stop, signal.SIGTERM)
     await asyncio.gather(*running)
     return outcome, time.perf_counter() - began
+
+
+async def bystander(port: int, asked: Sequence[Question], seconds: float, pause: float = 0.03) -> Outcome:
+    """Ask now and then, over a connection that is kept open and over new ones in turn."""
+    outcome, until = Outcome(), time.perf_counter() + seconds
+    kept: Client | None = None
+    for number in itertools.count():
+        if time.perf_counter() >= until:
+            break
+        began, question = time.perf_counter(), number % len(asked)
+        try:
+            connection = kept if kept and kept.open and number % 2 else await _connect(port)
+            status, body, closing = await asyncio.wait_for(connection.ask(asked[question].sent), 30)
+            outcome.statuses[status] += 1
+            outcome.milliseconds.append(1000 * (time.perf_counter() - began))
+            if status == 200:
+                outcome.answers.append((question, body))
+            if number % 2 and not closing:
+                kept = connection
+            else:
+                connection.transport.close()
+        except (OSError, NotSent) as error:  # a TimeoutError is an OSError
+            outcome.errors[type(error).__name__] += 1
+            kept = None
+        await asyncio.sleep(pause)
+    if kept:
+        kept.transport.close()
+    return outcome
+
+
+async def _connect(port: int) -> Client:
+    return (await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", port))[1]

@@ -13,6 +13,10 @@ the model has tasks for pairs. On a machine of two cores both processes share th
 - batching: a server that passes many rows at once, beside one that passes them one by one (`--batch 1`) and beside
   one that does so with a worker for each core, in turns. One row at a time keeps one core busy, so the second tells
   what batching and the other cores bring together, and the third what is left where all cores are busy anyway.
+- hostile: a bystander that asks 30 times a second, half of the time over a new connection, while others attack; in
+  turns with quiet times. The ratio is that of its 99th percentiles; each attack has a server of its own.
+- faults: two workers under load, of which one gets SIGKILL and one SIGSTOP; then both are to end while a third is
+  stopped. A request is lost to a fault if its worker was killed; any other is lost without a reason.
 - peers: the same model behind LitServe and mosec, which a Python of their own has (`--peer-python`), in turns with our
   server, each started anew for each round; then what each does with SIGTERM, with requests that are too large or
   malformed, and with a bad request among good ones.
@@ -43,7 +47,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import understill
-from _clients import Client, NotSent, Outcome, Question, press
+from _clients import Client, NotSent, Outcome, Question, bystander, press
+from _hostile import ATTACKS
 from _side_by_side import show, write
 from efficiency import read_sentences
 from understill.data.word_tokenizer import word_tokenizer
@@ -102,7 +107,7 @@ def questions(model: Path, texts: Sequence[str], mixed: bool) -> list[Question]:
 
 def post(body: bytes) -> bytes:
     """Return a request with a body as it goes over the wire."""
-    head = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
 
 
@@ -295,6 +300,104 @@ def to_the_end(
     }
 
 
+def under_attack(name: str, model: Path, asked: Sequence[Question], options: argparse.Namespace) -> dict[str, Any]:
+    """Ask as a bystander, in turns while there is quiet and while others attack."""
+    quiet, loud, results = [], [], Counter[str]()
+    total, most = Outcome(), 0.0
+
+    async def turn(port: int, process: int, attack: str | None) -> float:
+        nonlocal most
+        seconds = options.round_seconds
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("_hostile.py")),
+            str(attack),
+            str(port),
+            str(seconds + 1),
+        ]
+        attacker = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE) if attack else None
+        if attacker:
+            await asyncio.sleep(1.0)  # until it has begun
+        asking = asyncio.create_task(bystander(port, asked, seconds))
+        while not asking.done():
+            most = max(most, memory(process))
+            await asyncio.sleep(0.1)
+        outcome = asking.result()
+        if attacker:
+            results.update(json.loads((await attacker.communicate())[0]))
+            total.statuses += outcome.statuses
+            total.errors += outcome.errors
+            total.answers += outcome.answers
+        return percentiles(outcome.milliseconds)["p99"]
+
+    with server(model, *options.serve) as (process, port):
+        asyncio.run(bystander(port, asked, 1.0))
+        before = memory(process.pid)
+        for _ in range(options.rounds):
+            quiet.append(asyncio.run(turn(port, process.pid, None)))
+            loud.append(asyncio.run(turn(port, process.pid, name)))
+    return {
+        "part": "hostile",
+        "model": model.name,
+        "attack": name,
+        "quiet_p99": quiet,
+        "attacked_p99": loud,
+        "ratio": round(statistics.median(one / other for one, other in zip(loud, quiet, strict=True)), 2),
+        "bystander": dict(total.statuses) | dict(total.errors),
+        "attackers": dict(results),
+        "memory_mib": [round(before), round(most)],
+        **check(asked, total),
+    }
+
+
+def with_faults(model: Path, texts: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Kill one worker under load and stop another; then end the server while one is stopped."""
+    asked, seconds = questions(model, texts, mixed=True), max(options.seconds, 20.0)
+    faults: dict[str, float] = {}
+
+    async def measure(port: int, process: int) -> Outcome:
+        def hurt(number: signal.Signals) -> None:
+            os.kill(workers(process)[0], number)
+            faults[number.name] = time.perf_counter()
+
+        loop = asyncio.get_running_loop()
+        loop.call_later(seconds / 4, hurt, signal.SIGKILL)
+        loop.call_later(seconds / 2, hurt, signal.SIGSTOP)
+        return (await press(port, asked, seconds, options.connections))[0]
+
+    with server(model, "--workers", 2, *options.serve) as (process, port):
+        outcome = asyncio.run(measure(port, process.pid))
+        os.kill(workers(process.pid)[0], signal.SIGSTOP)
+        began = time.perf_counter()
+        process.terminate()
+        code = process.wait(timeout=120)
+        ended = time.perf_counter() - began
+    patience = {"SIGKILL": 2.0, "SIGSTOP": 15.0}
+    lost = Counter(
+        next((name for name, at in faults.items() if 0 <= when - at <= patience[name]), "without a reason")
+        for when in outcome.lost_at
+    )
+    return {
+        "part": "faults",
+        "model": model.name,
+        "connections": options.connections,
+        "seconds": seconds,
+        "statuses": dict(outcome.statuses),
+        "lost": dict(lost),
+        "errors": dict(outcome.errors),
+        "milliseconds": percentiles(outcome.milliseconds),
+        **check(asked, outcome),
+        "seconds_to_end_with_a_stopped_worker": round(ended, 1),
+        "exit_code": code,
+    }
+
+
+def workers(process: int) -> list[int]:
+    """Return the workers of a server, oldest first."""
+    named = [(each, Path(f"/proc/{each}/cmdline").read_bytes()) for each in family(process)[1:]]
+    return sorted(each for each, command in named if b"spawn_main" in command)
+
+
 def with_and_without(model: Path, texts: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
     """Set a server that batches beside those that do not, in turns."""
     asked = questions(model, texts, mixed=False)
@@ -460,7 +563,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often servers with and without batching take turns")
     parser.add_argument("--round-seconds", type=float, default=8.0)
     parser.add_argument("--ends", type=int, default=3, help="how often SIGTERM is sent")
-    parser.add_argument("--parts", default="load,end,batching", help="which parts to measure; peers is another")
+    parser.add_argument("--parts", default="load,end,batching", help="or hostile, faults, peers")
+    parser.add_argument("--attacks", help="some of the attacks of the part hostile")
     parser.add_argument("--peer-python", help="a Python that has litserve, mosec, and what an ONNX export needs")
     parser.add_argument("--serve", default="", help="further options of the server, such as '--workers 2'")
     parser.add_argument("--small", action="store_true", help="a size of seconds")
@@ -479,6 +583,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 elif part == "end":
                     start = partial(server, model, *options.serve)
                     rows += [to_the_end(start, model, texts, options, keep) for keep in (True, False)]
+                elif part == "hostile":
+                    asked = questions(model, texts, mixed=False)
+                    chosen = options.attacks.split(",") if options.attacks else list(ATTACKS)
+                    rows += [under_attack(name, model, asked, options) for name in chosen]
+                elif part == "faults":
+                    rows.append(with_faults(model, texts, options))
                 elif part == "batching":
                     rows.append(with_and_without(model, texts, options))
                 elif part == "peers":
@@ -491,10 +601,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def report(rows: Sequence[dict[str, Any]]) -> None:
     """Print the figures that were taken last."""
     row = rows[-1]
-    if row["part"] == "load":
+    if row["part"] in ("load", "faults"):
         lines = [[name, str(value)] for name, value in row.items() if name != "memory_mib"]
-        lines.append(["memory_mib", f"{row['memory_mib'][0]} at first, {row['memory_mib'][-1]} at last"])
-        show(f"{row['model']} under load", 2, ["what", "figure"], lines)
+        if "memory_mib" in row:
+            lines.append(["memory_mib", f"{row['memory_mib'][0]} at first, {row['memory_mib'][-1]} at last"])
+        show(f"{row['model']} under {row['part']}", 2, ["what", "figure"], lines)
+    elif row["part"] == "hostile":
+        attacks = [each for each in rows if each["part"] == "hostile" and each["model"] == row["model"]]
+        names = ("attack", "ratio", "quiet_p99", "attacked_p99", "bystander", "memory_mib", "attackers")
+        show(f"{row['model']} attacked", 1, names, [[str(each[name]) for name in names] for each in attacks])
     elif row["part"] == "end":
         lines = [[name, *(str(each[name]) for each in rows[-2:])] for name in row]
         show(f"{row['model']}, SIGTERM under load", 3, ["what", "kept open", "anew"], lines)

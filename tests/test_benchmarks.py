@@ -171,6 +171,24 @@ def test_the_server_is_pressed_and_every_answer_checked(
     assert "SIGTERM under load" in printed and "litserve is left out" in printed and "mosec is left out" in printed
 
 
+@pytest.mark.slow
+def test_a_bystander_is_answered_while_others_attack_and_workers_die(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("starlette", reason="needs starlette")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    out, attacks = tmp_path / "figures.json", "requests,connections,rebinding"
+    options = ["--small", "--parts", "hostile,faults", "--attacks", attacks, "--out", str(out)]
+    importlib.import_module("load").main(options)
+    *hostile, faults = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert [row["attack"] for row in hostile] == attacks.split(",")
+    for row in hostile:
+        assert set(row["bystander"]) == {"200"} and row["answers_apart"] == 0 and row["attackers"]
+    assert faults["answers_apart"] == 0 and set(faults["lost"]) <= {"SIGKILL", "SIGSTOP"}
+    assert faults["seconds_to_end_with_a_stopped_worker"] < 1 + 30 + 5 and faults["exit_code"] == 0
+    assert "attacked" in capsys.readouterr().out
+
+
 def test_busy_sets_threads_that_sleep_beside_those_that_spin(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     rows = bench("busy", "--seconds", 0.1, "--layers", 1)["rows"]
     assert [row["variant"] for row in rows] == ["spin", "soon sleep", "sleep at once", "one thread"]

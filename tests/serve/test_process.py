@@ -165,7 +165,7 @@ def test_a_signal_that_comes_twice_at_once_is_one(exports: dict[str, Path], tmp_
 
 BODY = b'{"texts": "good"}'
 REQUEST = (
-    b"POST /v1/predict HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+    b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
     % (len(BODY), BODY)
 )
 #: A server that is asked by itself, in moments that nobody else could hit. What came of it is written to a file.
@@ -317,10 +317,10 @@ def test_workers_do_not_outlive_their_supervisor(exports: dict[str, Path], tmp_p
         until(lambda: not any(Path(f"/proc/{each}").exists() for each in pids))
 
 
-#: A server that does not wait long before it replaces a worker.
+#: A server that does not wait long before it replaces a worker, but long for one that does not respond.
 HASTY = """
 from understill.serve import supervisor
-supervisor.PAUSE, supervisor.LONGEST = 0.05, 0.2
+supervisor.PAUSE, supervisor.LONGEST, supervisor.LIVENESS = 0.05, 0.2, 1000
 from understill.cli import main
 main()
 """
@@ -355,6 +355,58 @@ def test_a_worker_that_cannot_be_replaced_leaves_the_other_alone_until_it_can(
             assert client.recv(15) == b"HTTP/1.1 200 OK"
         os.kill(second, signal.SIGCONT)
         assert server.end(signal.SIGTERM) == 0
+
+
+#: A server that soon misses a worker that does not respond, or that soon gives up when it is to end.
+STRICT = """
+from understill.serve import process, supervisor
+supervisor.PAUSE, supervisor.LIVENESS = 0.05, {liveness}
+process.DEADLINE = supervisor.DEADLINE = {deadline}
+from understill.cli import main
+main()
+"""
+
+
+def test_a_stopped_worker_is_replaced(exports: dict[str, Path], tmp_path: Path) -> None:
+    program = STRICT.format(liveness=3, deadline=1000)
+    with serving(exports["student"], tmp_path, "--workers", 2, "--drain", 0, program=program) as server:
+        first, second = workers(server)
+        os.kill(first, signal.SIGSTOP)
+        until(lambda: len(workers(server)) == 2 and first not in workers(server))
+        assert second in workers(server), "the other one is alive"
+        events = [line["event"] for line in server.lines() if line["level"] == "error"]
+        assert events == ["a worker does not respond and is killed", "a worker has ended and is replaced"]
+        assert httpx.post(f"{server.url}/v1/predict", json={"texts": "good"}, timeout=60).status_code == 200
+        assert server.end(signal.SIGTERM) == 0
+
+
+def test_a_stopped_worker_does_not_keep_the_server_from_ending(exports: dict[str, Path], tmp_path: Path) -> None:
+    program = STRICT.format(liveness=1000, deadline=3)
+    with serving(exports["student"], tmp_path, "--workers", 2, "--drain", 0.5, program=program) as server:
+        os.kill(workers(server)[0], signal.SIGSTOP)
+        began = time.monotonic()
+        assert server.end(signal.SIGTERM) == 1
+        assert time.monotonic() - began > 3, "until then it could have come back"
+        assert server.lines()[-1]["event"] == "ended with requests unanswered: something hangs"
+
+
+#: A server whose model never answers.
+STUCK = """
+import time
+from understill.inference.onnx import OnnxModel
+logits = OnnxModel.logits
+OnnxModel.logits = lambda self, texts, *more: time.sleep(1000) if texts == ["stuck"] else logits(self, texts, *more)
+"""
+
+
+def test_a_model_that_hangs_does_not_keep_the_server_from_ending(exports: dict[str, Path], tmp_path: Path) -> None:
+    program = STUCK + STRICT.format(liveness=1000, deadline=2)
+    with serving(exports["student"], tmp_path, "--drain", 0, program=program) as server:
+        with socket.create_connection((server.client.base_url.host, server.client.base_url.port)) as client:
+            client.sendall(REQUEST.replace(b"good", b"stuck").replace(b"Length: 17", b"Length: 18"))
+            time.sleep(0.5)
+            assert server.end(signal.SIGTERM) == 1
+        assert server.lines()[-1]["event"] == "ended with requests unanswered: something hangs"
 
 
 def failures(server: Served) -> int:

@@ -153,6 +153,9 @@ def serve(
     max_bytes: Annotated[
         int, typer.Option(min=1, help="The most bytes in a request's body.")
     ] = ServerSettings.max_bytes,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="The most connections of a worker; beyond this, idle ones are closed.")
+    ] = ServerSettings.max_connections,
     top_k: Annotated[
         int | None,
         typer.Option(min=1, help="The most probabilities in an answer where a request has no top_k; all if not given."),
@@ -167,6 +170,13 @@ def serve(
             metavar="SITE", help="A site whose pages may ask, such as https://example.org, or '*'; may be repeated."
         ),
     ] = None,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name in the address that clients ask; may be repeated. On localhost its own are always known.",
+        ),
+    ] = None,
     log: Annotated[
         str, typer.Option(help="all: a line for each request; errors: only for those refused or failed.")
     ] = ServerSettings.log,
@@ -176,7 +186,8 @@ def serve(
 ) -> None:
     """Answer over HTTP: JSON for programs, and a page at / to try the model."""
     options = locals()  # named as the settings are
-    settings = ServerSettings(**{**options, "keys": read_keys(keys), "cors": tuple(cors or ())})
+    named = {"keys": read_keys(keys), "cors": tuple(cors or ()), "hosts": tuple(hosts or ())}
+    settings = ServerSettings(**{**options, **named})
     try:
         from understill.serve.supervisor import serve as start
     except ImportError as error:

@@ -18,7 +18,7 @@ from understill.atomic import write_json
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
 from understill.data.taskdata import TaskData, blocks
 from understill.errors import UserError
-from understill.inference.truncation import closing, cut
+from understill.inference.truncation import RowTokenizer, closing, cut
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -100,13 +100,12 @@ class TextEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.backend = unbounded(tokenizer)
-        self.tail = closing(self.backend)
-        self.side, self.pad = tokenizer.truncation_side, tokenizer.pad_token_id or 0
+        self.row_tokenizer = RowTokenizer(self.backend, tokenizer.truncation_side)
+        self.pad = tokenizer.pad_token_id or 0
 
     def __call__(self, texts: Sequence[str | tuple[str, str]], max_length: int) -> Tokens:
         """Return the tokens of some texts or pairs, without gold."""
-        encodings = self.backend.encode_batch_fast(list(texts))
-        rows = [cut(encoding, max_length, self.side, self.tail) for encoding in encodings]
+        rows = self.row_tokenizer(texts, max_length)
         return Tokens(
             folder=Path(),
             fingerprint="",

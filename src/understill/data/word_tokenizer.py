@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from understill.errors import UserError
+from understill.inference.truncation import WORD
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 PAD, UNKNOWN, MASK = SPECIAL = ("[PAD]", "[UNK]", "[MASK]")
-
-#: Words as files of word vectors have them: clitics by themselves (do n't, it 's), hyphens inside, marks one by one.
-_WORD = r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+?(?=n't\b)|\w+(?:-\w+)*|[^\w\s]"
 
 
 def word_tokenizer(texts: Iterable[str], most: int) -> PreTrainedTokenizerFast:
@@ -24,7 +22,7 @@ def word_tokenizer(texts: Iterable[str], most: int) -> PreTrainedTokenizerFast:
     backend.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Lowercase(), normalizers.Replace("’", "'")]
     )
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), "removed", invert=True)
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), "removed", invert=True)
     # Equally frequent words are taken in the order of the alphabet, so that the same texts give the same vocabulary.
     trainer = trainers.WordLevelTrainer(
         vocab_size=most + len(SPECIAL), special_tokens=list(SPECIAL), show_progress=False

@@ -50,7 +50,7 @@ def write_onnx(folder: ModelFolder, tasks: Sequence[Task], target: Path) -> None
         "tasks": [task.to_dict() for task in tasks],
         "max_lengths": {task.name: folder.max_lengths[task.name] for task in tasks},
         "pad": encode.pad,
-        "truncation_side": encode.side,
+        "truncation_side": encode.row_tokenizer.side,
         "split_special_tokens": encode.backend.encode_special_tokens,
     }
     write_json(target / MANIFEST, facts)

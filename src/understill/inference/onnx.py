@@ -17,7 +17,7 @@ from understill.atomic import CHECKSUMS, refuse_damage
 from understill.errors import UserError
 from understill.inference.cores import cores
 from understill.inference.predictor import Predictions, Predictor
-from understill.inference.truncation import closing, cut
+from understill.inference.truncation import RowTokenizer
 from understill.tasks import Task
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class OnnxModel(Predictor):
                 raise UserError(f"{folder}: format {facts['format']} is not known to this version of understill")
             self.tasks = tuple(Task.from_dict(values) for values in facts["tasks"])
             self.max_lengths = {task.name: int(facts["max_lengths"][task.name]) for task in self.tasks}
-            self.pad, self.side = int(facts["pad"]), str(facts["truncation_side"])
+            self.pad, side = int(facts["pad"]), str(facts["truncation_side"])
             self.weights = str(facts.get("weights", ""))  # float32 or int8; older exports have no such key
             split_special = bool(facts["split_special_tokens"])
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -95,7 +95,7 @@ class OnnxModel(Predictor):
         self.session = _open(onnxruntime, folder / GRAPH)
         self.asks = [each.name for each in self.session.get_inputs()]
         self.tokenizer = _tokenizer(Tokenizer, folder / TOKENIZER, split_special)
-        self.tail = closing(self.tokenizer)
+        self.row_tokenizer = RowTokenizer(self.tokenizer, side)
 
     @cached_property
     def pool(self) -> ThreadPoolExecutor:
@@ -152,8 +152,7 @@ class OnnxModel(Predictor):
         """Return the tokens of texts, or of pairs, at most so many of each."""
         flat, lengths, second = [np.empty(0, np.int32)], [], []
         for first in range(0, len(rows), BLOCK):
-            encodings = self.tokenizer.encode_batch_fast(list(rows[first : first + BLOCK]))
-            pieces = [cut(encoding, max_length, self.side, self.tail) for encoding in encodings]
+            pieces = self.row_tokenizer(rows[first : first + BLOCK], max_length)
             flat.append(np.fromiter(itertools.chain.from_iterable(ids for ids, _ in pieces), np.int32))
             lengths += [len(ids) for ids, _ in pieces]
             second += [place for _, place in pieces]

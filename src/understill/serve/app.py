@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,16 +19,18 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from understill.errors import UserError
-from understill.serve.http_errors import HANDLERS, too_large, too_slow
-from understill.serve.middleware import KeyMiddleware, RequestLog
+from understill.serve.http_errors import HANDLERS, too_large, too_many_large, too_slow
+from understill.serve.middleware import AccessMiddleware, RequestLog
 from understill.serve.openapi import docs_page, openapi_schema
 from understill.serve.prometheus import CONTENT_TYPE
-from understill.serve.schemas import read_question
+from understill.serve.schemas import is_simple, read_question
 from understill.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
 #: Seconds in which a body has to arrive.
 BODY_TIMEOUT = 30
+#: Bytes above which a body is large, and seconds that it waits for its turn among such.
+LARGE, TURN_SECONDS = 2**16, 5
 
 T = TypeVar("T")
 
@@ -46,8 +49,8 @@ def make_app(service: Service) -> ASGIApp:
                 expose_headers=["Retry-After", "X-Request-Id"],
             )
         )
-    if settings.keys:
-        middleware.append(Middleware(KeyMiddleware, keys=settings.keys))
+    if settings.keys or settings.hosts:
+        middleware.append(Middleware(AccessMiddleware, keys=settings.keys, hosts=settings.hosts))
     routes = [
         Route("/v1/predict", predict, methods=["POST"]),
         Route("/v1/tasks", tasks),
@@ -68,10 +71,11 @@ def make_app(service: Service) -> ASGIApp:
 async def predict(request: Request) -> Response:
     """Answer for texts, or for pairs of texts."""
     service: Service = request.app.state.service
-    question = read_question(await _body(request, service.settings.max_bytes))
-    request.state.rows = len(question.texts)
-    reply = await _unless_gone(request, service.answer(question))
-    return Response(to_json(reply), media_type="application/json")
+    async with AsyncExitStack() as turn:
+        question = read_question(await _body(request, service, turn))
+        request.state.rows = len(question.texts)
+        reply = await _unless_gone(request, service.answer(question))
+        return Response(to_json(reply), media_type="application/json")
 
 
 async def tasks(request: Request) -> Response:
@@ -110,8 +114,9 @@ async def docs(request: Request) -> Response:
     return HTMLResponse(docs_page(request.app.state.schema, str(request.base_url)))
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    """Read a body of JSON; one that is too large is refused before it is read, or where it passes the limit."""
+async def _body(request: Request, service: Service, turn: AsyncExitStack) -> bytearray:
+    """Read a body of JSON, a large one when it is its turn; too large a one no further than the limit."""
+    limit, rows = service.settings.max_bytes, service.settings.max_rows
     headers: dict[bytes, bytes] = dict(request.scope["headers"])
     if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         # This also keeps pages of other sites from asking: for JSON, a browser sends a preflight request first.
@@ -129,9 +134,21 @@ async def _body(request: Request, limit: int) -> bytes:
                 body += piece
                 if len(body) > limit:
                     raise over_limit
+                if len(body) > LARGE >= len(body) - len(piece):
+                    await _wait_for(service.large_requests, turn)
     except TimeoutError:
         raise too_slow(BODY_TIMEOUT) from None
-    return bytes(body)
+    if len(body) > LARGE and not is_simple(body, rows):
+        raise too_large(f"the body has more values than {rows:,} rows can have → send fewer rows at once")
+    return body
+
+
+async def _wait_for(large_requests: asyncio.Semaphore, turn: AsyncExitStack) -> None:
+    try:
+        async with asyncio.timeout(TURN_SECONDS):
+            await turn.enter_async_context(large_requests)
+    except TimeoutError:
+        raise too_many_large() from None
 
 
 async def _unless_gone(request: Request, answer: Awaitable[T]) -> T:

@@ -15,17 +15,23 @@ from typing import Any
 
 import numpy as np
 
+from understill.inference.cores import cores
 from understill.inference.predictor import Predictor, in_words
 from understill.tasks import Task
 
 #: Rows of one request that are taken in a turn, so that a long one does not keep short ones waiting.
 CHUNK = 8
-#: Seconds that a pass of a slow model may take, so that who comes meanwhile need not wait for longer.
-PASS_SECONDS = 0.5
+#: Seconds that a pass of a slow model may take, so that who comes meanwhile need not wait for longer; and the long rows
+#: of it, which gain nothing from company.
+PASS_SECONDS, LONG_SECONDS = 0.5, 0.02
 #: Rows that a pass may have however slow the model is: with fewer it would be slower still.
 MIN_ROWS = 4
-#: The cost of a row, in characters: a constant, and those of its texts up to a limit, since models truncate.
-ROW_COST, MAX_TEXT_COST = 16, 2000
+#: The cost of a row, in characters: a constant, those of its texts up to a limit, since models truncate, and an eighth
+#: of them all, since some tokenisers have to read them to the end.
+ROW_COST, MAX_TEXT_COST, WHOLE_TEXT_COST = 16, 2000, 1 / 8
+
+#: The cost above which a row is long.
+LONG_ROW = 250
 
 Row = dict[str, dict[str, Any]]
 
@@ -53,6 +59,11 @@ class ModelPass:
     error: Exception | None = None
 
 
+def text_cost(text: str) -> int:
+    """Return the cost of a text, in characters."""
+    return min(MAX_TEXT_COST, len(text)) + int(WHOLE_TEXT_COST * len(text))
+
+
 @dataclass(eq=False)
 class QueuedRequest:
     """A request in the queue, with the rows answered so far."""
@@ -68,7 +79,7 @@ class QueuedRequest:
     def __post_init__(self) -> None:
         second = self.pairs or itertools.repeat("", len(self.texts))
         rows = zip(self.texts, second, strict=True)
-        costs = (ROW_COST + min(MAX_TEXT_COST, len(one)) + min(MAX_TEXT_COST, len(other)) for one, other in rows)
+        costs = (ROW_COST + text_cost(one) + text_cost(other) for one, other in rows)
         self._sums = list(itertools.accumulate(costs, initial=0))
 
     def cost(self, first: int, end: int) -> int:
@@ -102,7 +113,7 @@ class Batcher:
         pass_seconds: float = PASS_SECONDS,
     ) -> None:
         self.model, self.batch, self.queue, self.wait = model, batch, queue, wait
-        self.pass_seconds = pass_seconds
+        self.pass_seconds, self.min_long_rows = pass_seconds, cores()  # fewer would leave cores idle
         self.on_pass, self.on_level = on_pass, on_level  # called after each pass, and with how many rows wait
         self.waiting = 0  # rows
         self._cost = 0  # of the rows that wait, in characters
@@ -176,7 +187,9 @@ class Batcher:
         """Take rows of the line whose first request has waited longest, a chunk of each request in turn."""
         line = min(filter(None, self._lines.values()), key=lambda line: line[0].since, default=None)
         chunks: dict[QueuedRequest, Chunk] = {}
-        rows, budget = 0, self.pass_seconds * self._speed if self._speed else math.inf
+        later: list[QueuedRequest] = []  # long ones for which this pass has no room
+        rows, long_rows, budget = 0, 0, self.pass_seconds * self._speed if self._speed else math.inf
+        long_budget = budget * LONG_SECONDS / PASS_SECONDS
         while line and rows < self.batch and (budget > 0 or rows < MIN_ROWS):
             request = line.popleft()
             left = len(request.texts) - request.begun
@@ -184,16 +197,24 @@ class Batcher:
                 self._forget(request, left)
                 continue
             count = min(CHUNK, left, self.batch - rows)
-            if request.cost(request.begun, request.begun + count) > budget:
+            cost = request.cost(request.begun, request.begun + count)
+            is_long = cost > count * LONG_ROW
+            if is_long and long_budget <= 0 and long_rows >= self.min_long_rows:
+                later.append(request)
+                continue
+            if cost > (long_budget if is_long else budget):
                 count = 1  # so that long rows do not come in eights
             first = chunks[request].first if request in chunks else request.begun
-            budget -= self._forget(request, count)
+            cost = self._forget(request, count)
+            budget, long_budget = budget - cost, long_budget - cost * is_long
             request.begun += count
             chunks[request] = Chunk(request, first, request.begun)
-            rows += count
+            rows, long_rows = rows + count, long_rows + count * is_long
             if count < left:
                 request.since = time.monotonic()
                 line.append(request)
+        if line is not None:
+            line.extendleft(reversed(later))
         return list(chunks.values())
 
     def _forget(self, request: QueuedRequest, rows: int) -> int:

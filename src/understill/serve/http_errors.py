@@ -31,6 +31,11 @@ def too_slow(seconds: int) -> HTTPException:
     return HTTPException(408, f"the body has not come in {seconds} s → send it at once", {"Connection": "close"})
 
 
+def too_many_large() -> HTTPException:
+    """Return the error of a large request whose turn has not come in time."""
+    return HTTPException(503, "too many large requests are waiting; ask again in 5 s", {"Retry-After": "5"})
+
+
 def not_ready() -> HTTPException:
     """Return the error of a request that comes before the model is loaded."""
     return HTTPException(503, "the model is being loaded; ask again in 1 s", {"Retry-After": "1"})

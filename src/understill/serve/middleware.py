@@ -21,6 +21,8 @@ from understill.serve.service import Service
 from understill.serve.settings import digest
 
 ROUTES = ("/", "/v1/predict", "/v1/tasks", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
+#: What load balancers ask, by whatever name.
+PROBES = ("/healthz", "/readyz")
 #: What needs no key: probes, the page, which asks for one, and what it is about.
 OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi.json", "/page")
 HEADERS = (
@@ -30,6 +32,7 @@ HEADERS = (
     (b"cache-control", b"no-cache"),  # a newer version must not meet the older one's page
 )
 
+_HOST = re.compile(r"(\[[^]]*\]|[^:]*?)\.?(?::\d*)?")  # with a port or without
 _ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 
 
@@ -87,19 +90,28 @@ class RequestLog:
             )
 
 
-class KeyMiddleware:
-    """Answers only requests that carry a key."""
+class AccessMiddleware:
+    """Answers only requests that name this host, where names are given, and carry a key, where keys are."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[bytes]) -> None:
-        self.app, self.keys = app, keys
+    def __init__(self, app: ASGIApp, keys: Sequence[bytes], hosts: Sequence[str]) -> None:
+        self.app, self.keys, self.hosts = app, keys, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if route_of(scope["path"]) in OPEN or self._known(Headers(scope=scope)):
-            return await self.app(scope, receive, send)
-        message = "a key is needed → send it in the header Authorization: Bearer KEY"
-        refusal = JSONResponse({"error": message}, 401, headers={"WWW-Authenticate": "Bearer"})
+        route, headers = route_of(scope["path"]), Headers(scope=scope)
+        refusal: ASGIApp = self.app
+        if self.hosts and route not in PROBES and not self._ours(headers):
+            message = "this server is not asked by that name → ask localhost, or start it with --hosts NAME"
+            refusal = JSONResponse({"error": message}, 421)
+        elif self.keys and route not in OPEN and not self._known(headers):
+            message = "a key is needed → send it in the header Authorization: Bearer KEY"
+            refusal = JSONResponse({"error": message}, 401, headers={"WWW-Authenticate": "Bearer"})
         await refusal(scope, receive, send)
+
+    def _ours(self, headers: Headers) -> bool:
+        """Whether the host that is asked is one of ours; every browser names one."""
+        match = _HOST.fullmatch(headers.get("host", "localhost").lower())
+        return match is not None and match[1].strip("[]") in self.hosts
 
     def _known(self, headers: Headers) -> bool:
         """Compare with every key, so that the time it takes tells nothing."""

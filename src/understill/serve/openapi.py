@@ -21,17 +21,19 @@ _REFUSALS = {
     401: "The server wants a key, and this is none.",
     408: "The body has not come in time.",
     413: "More rows, characters or bytes than one request may hold.",
+    421: "The server is not asked by this name.",
     422: "The question cannot be answered as it is.",
+    431: "The headers are too many, or too long.",
     500: "The model failed; the server's log says more.",
-    503: "Too many rows wait, or the model is being loaded; Retry-After has the seconds to wait.",
+    503: "Too many rows, large requests or connections, or it is loading; Retry-After has the seconds to wait.",
 }
 #: Of each route what it is for, its answer, and the statuses with which it may refuse.
 _ROUTES: dict[str, tuple[str, type[BaseModel] | None, tuple[int, ...]]] = {
     "/v1/predict": ("Answer for texts, or for pairs of texts.", Reply, tuple(_REFUSALS)),
-    "/v1/tasks": ("Tell which tasks the model has, and how much one request may hold.", TaskList, (401, 503)),
+    "/v1/tasks": ("Tell which tasks the model has, and how much one request may hold.", TaskList, (401, 421, 503)),
     "/healthz": ("Tell that the process is alive.", Status, ()),
     "/readyz": ("Tell by 200 or 503 whether to send requests here: not while it loads or drains.", Status, (503,)),
-    "/metrics": ("Give the metrics of all workers, as Prometheus reads them.", None, (401,)),
+    "/metrics": ("Give the metrics of all workers, as Prometheus reads them.", None, (401, 421)),
 }
 
 

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import math
 import os
+import resource
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from understill.inference.cores import cores
 from understill.serve.app import make_app
 from understill.serve.logs import log_event
 from understill.serve.prometheus import ServerMetrics
+from understill.serve.protocol import KEEP_ALIVE, Connections, protocol_of
 from understill.serve.service import Service
 from understill.serve.settings import ServerSettings, name_of
 from understill.serve.sockets import BACKLOG, accept_waiting, drop_new_connections
@@ -30,9 +33,11 @@ LAST_CALL = 2.0
 HANDSHAKE = 0.3
 MOMENT = 0.1
 #: Seconds that requests have to be answered after that; then the process ends without them.
-GRACE = 30
-#: Longer than the minute after which proxies drop an idle connection, so that they do, and not the server.
-KEEP_ALIVE = 75
+GRACE = 25
+#: Seconds after draining by which a process has ended, whatever hangs: more than the three above together.
+DEADLINE = 30
+#: Descriptors that are kept for other things than connections.
+RESERVED = 64
 #: Seconds in which a second signal counts as the first: programs such as `timeout` pass on what all have got already.
 ECHO = 0.5
 
@@ -48,24 +53,42 @@ def threads_of(workers: int) -> int:
     return max(1, cores() // workers)
 
 
+def connections_of(wanted: int) -> int:
+    """Return how many connections a process can have, after having asked for the descriptors they need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED if hard == resource.RLIM_INFINITY else min(wanted + RESERVED, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return max(1, needed - RESERVED)
+
+
 class Server(uvicorn.Server):
     """Loads a model, answers, and shuts down without losing a request.
 
-    A worker among several has a pipe to its supervisor, which sends the signal when all of them are to end. A worker
-    that replaces another is `late`: it accepts no connection before its model is loaded.
+    A worker among several has a pipe to its supervisor, which sends the signal when all of them are to end, and `beat`
+    is called every second as long as its loop turns. A worker that replaces another is `late`: it accepts no connection
+    before its model is loaded.
     """
 
     def __init__(
-        self, settings: ServerSettings, ready: Callable[[], None], pipe: Connection | None = None, late: bool = False
+        self,
+        settings: ServerSettings,
+        ready: Callable[[], None],
+        pipe: Connection | None = None,
+        late: bool = False,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.service = Service(settings, ServerMetrics())
-        self.ready, self.pipe, self.late = ready, pipe, late
+        self.ready, self.pipe, self.late, self.beat = ready, pipe, late, beat
+        limit = connections_of(settings.max_connections)
+        self.connections = Connections(limit, lambda reason: self.service.metrics.cut.labels(reason).inc())
         self.last = pipe is None  # nobody else goes on listening at the same socket
         self.stopped = math.inf  # when the first signal came
         self.drains = True
         self.failure: Exception | None = None
         config = uvicorn.Config(
             make_app(self.service),
+            http=protocol_of(self.connections),
             lifespan="off",
             ws="none",
             log_config=None,
@@ -123,14 +146,28 @@ class Server(uvicorn.Server):
             os._exit(0)  # a thread that loads a model cannot be stopped, and would be waited for
         self.should_exit, self.stopped = True, time.monotonic()
         self.drains = number != signal.SIGINT  # who presses Ctrl+C has no load balancer that has to notice
+        watchdog = threading.Timer(DEADLINE + self.drains * self.service.settings.drain, self._give_up)
+        watchdog.daemon = True
+        watchdog.start()
+
+    def _give_up(self) -> None:
+        log_event("ended with requests unanswered: something hangs", logging.ERROR)
+        os._exit(1)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen while the model is being loaded, so that probes learn of it."""
-        self.loading = asyncio.create_task(self._load())
+        self.loading, self.ticking = asyncio.create_task(self._load()), asyncio.create_task(self._tick())
         if self.late:
             await self.loading
         if not self.failure:
             await super().startup(sockets)
+
+    async def _tick(self) -> None:
+        """Look after the connections and show that the loop turns, until the process ends."""
+        while True:
+            self.connections.sweep()
+            self.beat()
+            await asyncio.sleep(1)
 
     async def _load(self) -> None:
         try:

@@ -45,6 +45,7 @@ class ServerMetrics:
         self.pass_seconds = Histogram(
             "understill_pass_seconds", "Seconds of a pass.", part, buckets=_SECONDS, registry=own
         )
+        self.cut = Counter("understill_connections_cut", "Connections cut, by reason.", ["reason"], registry=own)
         self.failed = Counter("understill_failed_passes", "Passes that failed.", part, registry=own)
         self.waiting = Gauge(
             "understill_waiting_rows", "Rows that wait.", part, registry=own, multiprocess_mode="livesum"

@@ -18,6 +18,10 @@ from pydantic_core import from_json
 
 from understill.errors import UserError, nearest
 
+MAX_TASKS = 1000
+#: Values of JSON that are parsed in a few milliseconds.
+FEW_VALUES = 50_000
+
 _TEXT = "The parcel never came."
 
 
@@ -53,7 +57,7 @@ class Question(Form):
     texts: Texts = Field(description="One text, or several; the first texts of pairs.")
     pairs: Texts | None = Field(None, description="The second texts of pairs, as many as texts.")
     tasks: Annotated[list[Name], Field(fail_fast=True)] | None = Field(
-        None, max_length=1000, description="The tasks to answer; all that read so many texts if left out."
+        None, max_length=MAX_TASKS, description="The tasks to answer; all that read so many texts if left out."
     )
     teacher: bool = Field(False, description="Ask the teacher too, where the server has one.")
     top_k: int | None = Field(
@@ -144,7 +148,22 @@ class Refusal(Form):
     error: str = Field(description='One sentence, such as: the model has no task "mod"; did you mean "mood"?')
 
 
-def read_question(body: bytes) -> Question:
+def is_simple(body: bytearray, rows: int) -> bool:
+    """Tell whether a body has no more JSON values than so many rows need: a million small ones take half a second."""
+    if sum(map(body.count, (b",", b"[", b"{"))) < FEW_VALUES:
+        return True
+    strings = 2 * rows + MAX_TASKS + len(Question.model_fields)
+    for size in (2**16, len(body)):  # what is wrong from the beginning need not be read to the end
+        unescaped = body[:size].replace(b"\\\\", b"").replace(b'\\"', b"")
+        if unescaped.count(b'"') > 2 * strings:
+            return False
+        outside = b"".join(unescaped.split(b'"')[::2]).translate(None, b" \t\r\n")
+        if len(outside) > 4 * strings:  # a comma or a colon for each, a few brackets and numbers
+            return False
+    return True
+
+
+def read_question(body: bytes | bytearray) -> Question:
     """Read a question, or say what is wrong with it, without quoting more of it than a key."""
     try:
         data = from_json(body)

@@ -23,6 +23,8 @@ from understill.tasks import Task
 
 #: Scores differ when they lie further apart than this part of their task's range.
 MAX_DIFFERENCE = 0.1
+#: Requests with large bodies that are read and answered at the same time; the others wait unread.
+LARGE_REQUESTS = 16
 
 
 class QueuedModel:
@@ -63,6 +65,7 @@ class Service:
         self.status: Literal["loading", "ready", "draining"] = "loading"
         self.model: QueuedModel | None = None
         self.teacher: QueuedModel | None = None
+        self.large_requests = asyncio.Semaphore(LARGE_REQUESTS)
 
     async def load(self, threads: int) -> None:
         """Load the model, and the teacher where there is one; nothing is answered before both are warm."""

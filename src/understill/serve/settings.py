@@ -17,6 +17,7 @@ _KEY = re.compile(r"[!-~]+")
 _SITE = re.compile(
     r"(?:(?P<scheme>[A-Za-z][\w+.-]*)://)?(?P<host>[\w.-]+|\[[\da-fA-F:.]+\])(?::(?P<port>\d+))?(?:/.*)?", re.ASCII
 )
+_HOST = re.compile(r"[a-z\d.-]+|[\da-f:.]+")
 _PORTS = {"http": "80", "https": "443"}  # which browsers leave out
 
 
@@ -35,8 +36,10 @@ class ServerSettings:
     max_rows: int = 512
     max_characters: int = 20_000  # far more than any encoder reads
     max_bytes: int = 4 * 2**20
+    max_connections: int = 512  # of each worker
     keys: tuple[bytes, ...] = ()  # digests
     cors: tuple[str, ...] = ()  # sites, as browsers name them
+    hosts: tuple[str, ...] = ()  # names under which it may be asked; any if there are none
     log: str = "all"
     drain: float = 1.0  # seconds
     top_k: int | None = None  # classes whose probabilities are given where a question does not say; all
@@ -49,6 +52,9 @@ class ServerSettings:
             raise UserError(f'--log "{self.log}": write all or errors')
         for site in self.cors:
             _check_site(site)
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                raise UserError(f'--hosts "{host}": no name of a host → write it without scheme and port: example.org')
 
 
 def name_of(folder: Path) -> str:

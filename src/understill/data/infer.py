@@ -14,6 +14,7 @@ from understill.data.files import File, data_file
 from understill.data.read import columns_of, read_rows, settled
 from understill.data.text_encoding import OtherEncoding
 from understill.errors import UserError
+from understill.names import nfc
 from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Kind
 from understill.tasks.cells import Fault, as_score, decimal_sign, plain, pointed
 from understill.tasks.ranking import wrong_and_right
@@ -253,7 +254,7 @@ def _base_and_role(file: File) -> tuple[str, str]:
 
 def _name(text: str, taken: Sequence[str], other: str = "task") -> str:
     """Make a task name out of a file's or a column's, unlike those that are taken."""
-    name, spare = (re.sub(r"[^A-Za-z0-9_-]+", "_", each).strip("_-") for each in (text, other))
+    name, spare = (re.sub(r"[^\w-]+", "_", nfc(each)).strip("_-") for each in (text, other))
     name = name or spare or "task"
     return next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2))) if n not in taken)
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from understill.data.delimited import delimited_rows, header_of, separator_of, wrong_width
 from understill.data.files import TEXT, BadFile, File, Row, empty, positions, short
 from understill.data.text_encoding import encoding_of, lines_of, open_bytes
+from understill.names import nfc
 
 #: JSON lines may leave keys out, so a column is missing only when none of the first lines has it.
 JSON_LOOKAHEAD = 1000
@@ -48,7 +49,7 @@ def columns_of(file: File, lines: int | None = JSON_LOOKAHEAD) -> tuple[str, ...
     """Name the columns of a file; for JSON lines, the keys of its first lines, or of all."""
     if file.format == "parquet":
         with _open_parquet(file) as parquet:
-            return tuple(parquet.schema_arrow.names)
+            return tuple(map(nfc, parquet.schema_arrow.names))
     if file.format == "excel":
         return _excel_header(file)
     file = settled(file, whole=False)
@@ -91,7 +92,10 @@ def _json_lines(file: File, limit: int | None = None) -> Iterator[tuple[int, dic
             value = json.loads(text)
         except (ValueError, RecursionError):
             value = None
-        yield (number, value, "") if isinstance(value, dict) else (number, None, text)
+        if isinstance(value, dict):
+            yield number, {nfc(key): cell for key, cell in value.items()}, ""
+        else:
+            yield number, None, text
 
 
 def _jsonl(file: File, columns: Sequence[str], optional: Collection[str]) -> Iterator[Row]:
@@ -111,7 +115,7 @@ def _jsonl(file: File, columns: Sequence[str], optional: Collection[str]) -> Ite
 def _excel_header(file: File) -> tuple[str, ...]:
     """Return the names of the columns: the first row that is not empty."""
     for _, cells in _sheet(file):
-        return tuple("" if cell is None else str(cell).strip() for cell in cells)
+        return tuple("" if cell is None else nfc(str(cell)).strip() for cell in cells)
     raise empty(file)
 
 
@@ -180,11 +184,11 @@ def parquet_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the named columns of a Parquet file piece by piece, as they are; optional ones may be absent."""
     with _open_parquet(file) as parquet:
-        names = parquet.schema_arrow.names
-        positions(file, names, columns, optional)
-        present = [name for name in columns if name in names]
+        names = {nfc(name): name for name in parquet.schema_arrow.names}
+        positions(file, [nfc(name) for name in parquet.schema_arrow.names], columns, optional)
+        present = dict.fromkeys(name for name in columns if name in names)
         number = 0
-        batches = parquet.iter_batches(size, columns=list(dict.fromkeys(present)))
+        batches = parquet.iter_batches(size, columns=[names[name] for name in present])
         while True:
             try:
                 batch = next(batches)
@@ -193,7 +197,7 @@ def parquet_batches(
             except (OSError, pa.ArrowException) as error:
                 what = f"cannot be read after row {number}: {short(error)}"
                 raise BadFile(str(file.path), what, "write the file again") from None
-            yield batch
+            yield batch.rename_columns([nfc(name) for name in batch.schema.names])
             number += batch.num_rows
 
 
@@ -215,3 +219,13 @@ def _plain(column: Any) -> list[Any]:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
         return _plain(column.cast(pa.large_binary()))
+    except (ValueError, OverflowError, KeyError):  # a date that Python has not, or a time zone
+        return [_value(cell) for cell in column]
+
+
+def _value(cell: Any) -> Any:
+    """Return what a cell holds; a date out of Python's range as the number that it is kept as."""
+    try:
+        return cell.as_py()
+    except (ValueError, OverflowError, KeyError):
+        return str(getattr(cell, "value", None))

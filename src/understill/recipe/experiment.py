@@ -145,12 +145,9 @@ class Recipe(Section):
     @property
     def model_count(self) -> int:
         """How many teachers and students one run trains at most, fine-tuning aside."""
-        parts = [(spec.models, len(spec.seeds), spec.folds, spec.tasks) for spec in self.trained]
-        parts.append((self.student.models or self.models, 1, 1, self.student.tasks))
-        tasks = [len(named or self.tasks) if models == "each" else 1 for models, _, _, named in parts]
-        return sum(
-            (seeds or 1) * (folds or 1) * count for (_, seeds, folds, _), count in zip(parts, tasks, strict=True)
-        )
+        times = [(spec, (len(spec.seeds) or 1) * (spec.folds or 1)) for spec in self.trained]
+        taught = sum(count * (len(spec.tasks or self.tasks) if spec.models == "each" else 1) for spec, count in times)
+        return taught + (1 if self.together else len(self.student.tasks or self.tasks))
 
     def settings(self, part: Partial) -> Settings:
         """Return what a teacher or the student is trained with."""

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from understill.errors import UserError
+from understill.names import nfc
 from understill.tasks import Task
 
 
 def by_name(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
     """Find labels among names: as they are written, else without regard to case, blanks, hyphens and underscores."""
+    names = [nfc(name) for name in names]
     exact = {label: names.index(label) for label in labels if label in names}
     free = {number: bare(name) for number, name in enumerate(names) if number not in exact.values()}
     rest = {label: bare(label) for label in labels if label not in exact}
@@ -22,7 +24,7 @@ def by_name(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
 
 def bare(name: str) -> str:
     """Return a name without what two writers of it may do differently."""
-    return "".join(name.casefold().replace("-", " ").replace("_", " ").split())
+    return nfc("".join(nfc(name).casefold().replace("-", " ").replace("_", " ").split()))
 
 
 def match_labels(teacher: str, outputs: Sequence[str], task: Task, given: Mapping[str, str]) -> list[int]:
@@ -51,7 +53,7 @@ def match_labels(teacher: str, outputs: Sequence[str], task: Task, given: Mappin
 def _number(key: str, outputs: Sequence[str]) -> int | None:
     numbers = {str(number): number for number in range(len(outputs))}
     numbers |= {f"LABEL_{number}": number for number in range(len(outputs))}
-    return (numbers | {name: number for number, name in enumerate(outputs)}).get(key)
+    return (numbers | {nfc(name): number for number, name in enumerate(outputs)}).get(key)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -84,6 +84,17 @@ def read_record(path: Path) -> dict[str, Any]:
     return values
 
 
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return the mapping that a JSON file of a model holds, or refuse the file."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: broken: {error}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: broken: it holds no mapping")
+    return values
+
+
 def seal(
     folder: Path, facts: Mapping[str, Any] | None = None, parts: Collection[str] = (), beside: Collection[Path] = ()
 ) -> None:
@@ -117,18 +128,20 @@ def fault_of(folder: Path, facts: Mapping[str, Any] | None = None, names: Collec
     """
     try:
         record = read_record(folder / CHECKSUMS)
-        files = record["files"]
+        files = [(str(name), int(size), str(digest)) for name, (size, digest) in record["files"].items()]
     except FileNotFoundError:
         return f"{CHECKSUMS} is missing"
-    except (OSError, ValueError, KeyError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"{CHECKSUMS} was changed or damaged"
     if any(record.get(name) != value for name, value in (facts or {}).items()):
         return f"{CHECKSUMS} is of something else"
-    for name, (size, digest) in files.items():
+    for name, size, digest in files:
         path = folder / name
         if names and name not in names:
             continue
         try:
+            if not path.is_file():  # a device, say, of which reading has no end
+                return f"{name} is missing"
             if path.stat().st_size != size or known_digest(path) != digest:
                 return f"{name} was changed or damaged"
         except FileNotFoundError:
@@ -142,6 +155,16 @@ def refuse_damage(folder: Path, names: Collection[str] = (), fix: str = "copy th
     """Refuse a sealed folder that is only read here where a file, or one of these, is missing or differs."""
     if (folder / CHECKSUMS).exists() and (fault := fault_of(folder, names=names)):
         raise UserError(f"{folder}: {fault} → {fix}")
+
+
+def refuse_incomplete(folder: Path, names: Collection[str]) -> None:
+    """Refuse a model's folder that has not these files, each bound by a checksum, or in which any file differs."""
+    for name in (*names, CHECKSUMS):
+        if not (folder / name).exists():
+            raise UserError(f"{folder}: {name} is missing → copy the whole folder again")
+    refuse_damage(folder)
+    for name in set(names) - set(read_record(folder / CHECKSUMS)["files"]):
+        raise UserError(f"{folder}: {CHECKSUMS} does not name {name} → copy the whole folder again")
 
 
 def refuse_damaged_file(path: Path, fix: str) -> None:

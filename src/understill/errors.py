@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -94,6 +95,17 @@ class Collector:
             problems = [part for error in self.errors for part in getattr(error, "problems", (error,))]
             lines = [f"  {line}" for part in problems for line in str(part).splitlines()]
             raise UserError("\n".join([f"{len(problems)} problems", *lines]))
+
+
+@contextmanager
+def no_panic(place: object) -> Iterator[None]:
+    """Word the panic of a tokeniser, which Python does not take for an Exception, as a fault of its file."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # its class cannot be imported
+            raise
+        raise UserError(f"{place}: the tokeniser fails: {str(error)[:200]} → copy the whole folder again") from None
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:

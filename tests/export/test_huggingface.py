@@ -129,6 +129,7 @@ def test_a_broken_classifier_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "plain" / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"model\.safetensors is missing → copy the whole folder again"):
         load(tmp_path / "plain")
+    (tmp_path / "plain" / "model.safetensors").write_bytes(b"nothing")
     seal(tmp_path / "plain")
     with pytest.raises(UserError, match="cannot be loaded") as error:
         load(tmp_path / "plain")

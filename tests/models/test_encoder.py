@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -119,7 +120,8 @@ def test_encoder_dropout_is_its_own_when_not_given(tiny: Path) -> None:
 
 
 def test_encoder_dropout_is_refused_where_there_is_no_such_setting(broken: Path) -> None:
-    (broken / "config.json").write_text('{"model_type": "mamba"}')
+    small = {"hidden_size": 8, "state_size": 4, "num_hidden_layers": 1, "vocab_size": 40}
+    (broken / "config.json").write_text(json.dumps({"model_type": "mamba", **small}))
     with pytest.raises(UserError, match=r"encoder\.dropout: .* has no such setting \(mamba\)"):
         load(broken, dropout=0.2)
 

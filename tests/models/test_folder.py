@@ -61,7 +61,7 @@ def test_everything_travels_with_the_model(tiny: Path, tmp_path: Path) -> None:
     assert (tmp_path / "model" / "recipe.yaml").read_text() == "name: tiny\n"
 
 
-@pytest.mark.parametrize("name", ["type", "forward", "state_dict", "tâche-1", "任务", "a b/c"])
+@pytest.mark.parametrize("name", ["type", "forward", "state_dict", "tâche-1", "任务", "हिन्दी"])
 def test_names_and_labels_may_be_of_any_language(name: str, tiny: Path, tmp_path: Path) -> None:
     labels = ("да", "nein", "はい", "🙂", 'with "quotes"', "")
     tasks = (Task(name, "classification", ("texte",), "étiquette", labels), STARS)

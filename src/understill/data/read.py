@@ -20,6 +20,8 @@ from understill.names import nfc
 #: JSON lines may leave keys out, so a column is missing only when none of the first lines has it.
 JSON_LOOKAHEAD = 1000
 BATCH = 8192
+#: What a cell becomes that Python has no value for.
+UNREADABLE = object()
 
 
 def settled(file: File, whole: bool = True) -> File:
@@ -206,7 +208,8 @@ def batch_rows(batch: Any, columns: Sequence[str], before: int = 0) -> Iterator[
     names = batch.schema.names
     values = [_plain(batch.column(name)) if name in names else [None] * batch.num_rows for name in columns]
     for number, row in enumerate(zip(*values, strict=True), before + 1):
-        yield Row(number, row)
+        strange = any(value is UNREADABLE for value in row)
+        yield Row(number, tuple(map(str, row)), "a date or time is out of range") if strange else Row(number, row)
 
 
 def _plain(column: Any) -> list[Any]:
@@ -224,8 +227,7 @@ def _plain(column: Any) -> list[Any]:
 
 
 def _value(cell: Any) -> Any:
-    """Return what a cell holds; a date out of Python's range as the number that it is kept as."""
     try:
         return cell.as_py()
     except (ValueError, OverflowError, KeyError):
-        return str(getattr(cell, "value", None))
+        return UNREADABLE

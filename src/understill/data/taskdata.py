@@ -17,7 +17,7 @@ from understill.data.check import id_maker, text_key
 from understill.tasks import Task
 
 #: Changes when the form of the files or the meaning of an id changes, so that old caches are not taken for new ones.
-FORMAT = 1
+FORMAT = 2
 #: The files of a split's folder: its rows, what is known of them, and the bad rows that were left out.
 ROWS, FACTS, REJECTS = "data.arrow", "data.json", "rejects.jsonl"
 BATCH = 8192

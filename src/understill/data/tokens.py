@@ -17,7 +17,7 @@ from understill.artifact import Artifact
 from understill.atomic import write_json
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
 from understill.data.taskdata import TaskData, blocks
-from understill.errors import UserError
+from understill.errors import UserError, no_panic
 from understill.inference.truncation import closing, cut
 
 if TYPE_CHECKING:
@@ -104,13 +104,15 @@ class TextEncoder:
     """Turns texts into tokens, in memory; it copies a tokeniser once, since to copy it for every text takes longer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.backend = unbounded(tokenizer)
-        self.tail = closing(self.backend)
+        with no_panic("the model"):
+            self.backend = unbounded(tokenizer)
+            self.tail = closing(self.backend)
         self.side, self.pad = tokenizer.truncation_side, tokenizer.pad_token_id or 0
 
     def __call__(self, texts: Sequence[str | tuple[str, str]], max_length: int) -> Tokens:
         """Return the tokens of some texts or pairs, without gold."""
-        encodings = self.backend.encode_batch_fast(list(texts))
+        with no_panic("the model"):
+            encodings = self.backend.encode_batch_fast(list(texts))
         rows = [cut(encoding, max_length, self.side, self.tail) for encoding in encodings]
         return Tokens(
             folder=Path(),
@@ -166,7 +168,8 @@ def _write(
         write("offsets", [0])
         for block in blocks(data.path, BLOCK_BYTES, BLOCK_ROWS, without=("id", "source")):
             texts = texts_of(block, facts["swapped"])
-            encodings = backend.encode_batch_fast(unmasked(texts, facts["mask"]) if "mask" in facts else texts)
+            with no_panic("the encoder"):
+                encodings = backend.encode_batch_fast(unmasked(texts, facts["mask"]) if "mask" in facts else texts)
             rows = [cut(encoding, facts["max_length"], facts["truncation_side"], tail) for encoding in encodings]
             ends = np.cumsum([len(ids) for ids, _ in rows])
             write("offsets", tokens + ends)

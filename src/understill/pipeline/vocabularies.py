@@ -25,7 +25,7 @@ from understill.recipe.schema import Settings
 log = logging.getLogger(__name__)
 
 #: Goes up whenever the same text would give other words.
-WORDS_VERSION = 1
+WORDS_VERSION = 2
 #: The size of word vectors where neither recipe nor file gives one.
 SIZE = 300
 

@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 
 #: From this share of letters on a tokeniser is taken not to know a language.
 UNKNOWN = 0.5
-#: Scripts whose letters are often words, so that one by one they are read well.
-WORDLIKE = ("CJK", "HIRAGANA", "KATAKANA")
+#: The script whose letters are words, so that one by one they are read well.
+WORDLIKE = "CJK"
 
 
 def unread_share(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast) -> float:
@@ -48,7 +48,5 @@ def _wordlike(sign: str) -> bool:
 def warn_of_language(encoder: str, place: str, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast) -> None:
     """Warn where an encoder hardly knows the language of a task's texts."""
     if (share := unread_share(texts, tokenizer)) >= UNKNOWN:
-        what = (
-            f"{encoder} hardly knows the language of {place}: of its letters {share:.0%} are unknown or read one by one"
-        )
-        log.warning("%s → name an encoder of that language", what)
+        what = f"{share:.0%} of the letters of {place} are unknown to {encoder}, or read one by one"
+        log.warning("%s → name an encoder that knows their language", what)

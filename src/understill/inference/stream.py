@@ -29,10 +29,8 @@ PIECE = 4096
 #: Rows without an answer that are named one by one.
 SHOWN = 20
 #: How cells begin that spreadsheets take for formulas, and those among them that are just numbers.
-FORMULA, NUMBER = (
-    re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]"),
-    re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.I),
-)
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")
+NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.I)
 
 
 @dataclass(frozen=True)

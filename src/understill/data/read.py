@@ -170,7 +170,7 @@ def _open_parquet(file: File) -> Any:
         raise empty(file)
     try:
         return pq.ParquetFile(file.path, memory_map=True, pre_buffer=False)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise BadFile(str(file.path), f"not a readable Parquet file: {short(error)}", "write the file again") from None
 
 

@@ -247,8 +247,12 @@ def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerF
     largest, room = max(tokenizer.get_vocab().values()), getattr(load_config(name, place), "vocab_size", None)
     if room is not None and largest >= room:
         raise UserError(f"encoder {name}: its tokeniser has ids up to {largest}, its weights only {room} words")
-    with no_panic(f"encoder {name}"):
-        _compose(tokenizer)
+    try:
+        with no_panic(f"encoder {name}"):
+            _compose(tokenizer)
+            tokenizer("a", "a")
+    except (TypeError, ValueError, AttributeError, KeyError) as error:  # of settings that were changed
+        raise UserError(f"encoder {name}: its tokeniser cannot be used: {error}") from None
     loaded: PreTrainedTokenizerFast = tokenizer
     return loaded
 

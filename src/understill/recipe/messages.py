@@ -96,7 +96,7 @@ def _problems(detail: Any, schema: Schema, places: Places, moved: Moved) -> Iter
 
 def _as_written(path: Path, moved: Moved) -> Path:
     """Return the path to a part of a list as it stands in the file."""
-    if len(path) > 1 and str(path[1]).isdigit() and int(path[1]) < len(moved.get(str(path[0]), ())):
+    if len(path) > 1 and str(path[1]).isdecimal() and int(path[1]) < len(moved.get(str(path[0]), ())):
         return (path[0], moved[str(path[0])][int(path[1])], *path[2:])
     return path
 
@@ -204,7 +204,7 @@ def _value(value: Any, part: Any) -> Any:
     if isinstance(value, Mapping):
         # One teacher needs no list around it.
         return value if isinstance(part, int) and part not in value else value.get(part)
-    if isinstance(value, (list, tuple)) and str(part).isdigit() and int(part) < len(value):
+    if isinstance(value, (list, tuple)) and str(part).isdecimal() and int(part) < len(value):
         return value[int(part)]
     return None
 

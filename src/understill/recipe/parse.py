@@ -44,7 +44,11 @@ def load_recipe(path: str | Path, sets: tuple[str, ...] = ()) -> Recipe:
 def make_recipe(values: dict[str, Any], places: Places | None = None, folder: Path = Path()) -> Recipe:
     """Check plain values, in every variant that they stand for, and build the recipe."""
     places = places or Places("recipe")
-    values = _composed(values)
+    try:
+        values = _composed(values)
+    except UnicodeEncodeError as error:
+        what = f"there is half a character, \\u{ord(error.object[error.start]):x}"
+        raise UserError(f"{places.file}: {what} → write the character itself") from None
     problems: list[Problem] = []
     recipe = _checked(values, places, problems)
     plain = {key: value for key, value in values.items() if key not in KEYS}
@@ -133,6 +137,7 @@ def _exists(path: str) -> bool:
 def _composed(value: Any) -> Any:
     """Return plain values with all their texts in one Unicode form, so that names which look the same are the same."""
     if isinstance(value, str):
+        value.encode()  # which half of a character cannot be
         return nfc(value)
     if isinstance(value, Mapping):
         return {_composed(key): _composed(each) for key, each in value.items()}

@@ -272,10 +272,11 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 def _data_files() -> Iterator[tuple[str, bytes]]:
     """Yield sound files of every format."""
+    labels = ["calm", "upset", "1,5", "2", "yes", "-1", "open"] * 2
     rows = [
         {"id": f"{n:024x}", "text": text or "none", "premise": text, "claim": "no\nway, \"really\"", "label": label,
          "calm": 0.125 * (n % 7), "upset": 1 - 0.125 * (n % 7), "score": n % 7, "레이블": "한"}
-        for n, (text, label) in enumerate(zip(TEXTS * 2, ["calm", "upset", "1,5", "2", "yes", "-1", "open"] * 2, strict=True))
+        for n, (text, label) in enumerate(zip(TEXTS * 2, labels, strict=True))
     ]  # fmt: skip
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     for name, sign in (("a.csv", ","), ("b.csv", ";"), ("c.tsv", "\t")):
@@ -403,14 +404,18 @@ def _at_most(seconds: int) -> Iterator[None]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep what libraries print of their panics from the terminal."""
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
+    sys.stdout.flush()
+    kept, nothing = [os.dup(number) for number in (1, 2)], os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nothing, number)
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        sys.stdout.flush()
+        for number, there in enumerate(kept, 1):
+            os.dup2(there, number)
+            os.close(there)
         os.close(nothing)
 
 

@@ -108,7 +108,7 @@ def _matches(pattern: str, roots: Sequence[Path]) -> list[Path]:
 def _looked_in(given: Path, roots: Sequence[Path]) -> str:
     """Name the file that was probably meant, or the folders that were searched."""
     folders = list(dict.fromkeys((root / given).parent for root in roots))
-    names = [path.name for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
+    names = [path.name for folder in folders if os.path.isdir(folder) for path in folder.iterdir() if path.is_file()]
     close = nearest(given.name, names)
     if close.startswith("did you mean"):
         return close

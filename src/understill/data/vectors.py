@@ -141,7 +141,7 @@ def _table(path: Path, file: IO[bytes]) -> tuple[int, _Rows]:
     if first.startswith(_FASTTEXT):
         raise UserError(f"{path}: a fastText model, not its vectors → name the text file beside it, .vec")
     head = first.split()
-    if len(head) == 2 and all(part.isdecimal() for part in head):
+    if len(head) == 2 and all(part.isdigit() for part in head):
         size, count = int(head[1]), int(head[0])
         second = file.readline(_LONGEST)
         held = len(second.split()) - 1

@@ -43,11 +43,18 @@ def match_labels(teacher: str, outputs: Sequence[str], task: Task, given: Mappin
         if len(numbers) == len(task.labels) == len(outputs):
             return [numbers[label] for label in task.labels]
         why = "its labels are not those of the task"
-    example = ", ".join(f"{name}: {label}" for name, label in zip(outputs, task.labels, strict=False))
     raise UserError(
         f"teacher {teacher}: {why}; it has {_some(outputs)}, {task.name} has {_some(task.labels)} "
-        f"→ say which is which, for instance labels: {{{example}}}"
+        f"→ say which is which, for instance labels: {{{suggestion(outputs, task.labels)}}}"
     )
+
+
+def suggestion(names: Sequence[str], labels: Sequence[str]) -> str:
+    """Write which name may stand for which label: by name as far as that tells, the others in their order."""
+    known = {place: label for label, place in by_name(labels, names).items()}
+    rest = iter([label for label in labels if label not in known.values()])
+    pairs = [(name, known.get(place) or next(rest, None)) for place, name in enumerate(names)]
+    return ", ".join(f"{name}: {label}" for name, label in pairs if label is not None)
 
 
 def _number(key: str, outputs: Sequence[str]) -> int | None:

@@ -306,7 +306,7 @@ def test_a_graph_that_cannot_answer_is_one_sentence(export: Path) -> None:
 
 def test_a_tokeniser_that_panics_is_one_sentence(export: Path) -> None:
     rewrite(export / "tokenizer.json", lambda facts: facts["post_processor"].update(special_tokens={}))
-    with pytest.raises(UserError, match="the tokeniser fails|cannot be read"):
+    with pytest.raises(UserError, match=r"the tokeniser fails|cannot be read"):
         load(export)
 
 

@@ -581,5 +581,5 @@ def test_cells_that_a_spreadsheet_would_run_are_quoted_on_request(
     predict_file(predictor, source, tmp_path / "out.csv", ["mood"], quote_formulas=True)
     quoted = [row["'=note"] for row in read(tmp_path / "out.csv")]
     assert quoted == [f"'{cell}" if cell not in ("-5", "+1.5e3", "plain", "a=b") else cell for cell in cells]
-    with pytest.raises(UserError, match="--quote-formulas goes with a .csv file"):
+    with pytest.raises(UserError, match=r"--quote-formulas goes with a \.csv file"):
         predict_file(predictor, source, tmp_path / "out.jsonl", ["mood"], quote_formulas=True)

@@ -292,7 +292,7 @@ def test_a_config_of_a_giant_network_is_refused_before_memory_is_taken(change: d
 
 def test_a_tokeniser_that_panics_is_one_sentence(saved: Path) -> None:
     rewrite(saved / "tokenizer.json", panicking)
-    with pytest.raises(UserError, match="the tokeniser fails: .* → copy the whole folder again"):
+    with pytest.raises(UserError, match=r"the tokeniser fails: .* → copy the whole folder again"):
         load_model(saved)
 
 

@@ -260,9 +260,11 @@ def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerF
 def _compose(tokenizer: PreTrainedTokenizerFast) -> None:
     """Let a tokeniser that reads decomposed characters otherwise compose them (NFC) before all else."""
     backend = tokenizer.backend_tokenizer
-    if backend.encode(_PROBE).ids != backend.encode(normalize("NFD", _PROBE)).ids:
-        own = backend.normalizer
-        backend.normalizer = normalizers.Sequence([normalizers.NFC(), *([own] if own is not None else [])])
+    own, decomposed = backend.normalizer, normalize("NFD", _PROBE)
+    if own is None:
+        backend.normalizer = normalizers.NFC()
+    elif own.normalize_str(_PROBE) != own.normalize_str(decomposed):
+        backend.normalizer = normalizers.Sequence([normalizers.NFC(), own])
 
 
 def build_encoder(config: PreTrainedConfig, pooling: str) -> Encoder | WordEncoder:

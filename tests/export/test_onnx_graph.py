@@ -315,3 +315,9 @@ def test_a_task_in_any_script_leaves_as_a_graph(tmp_path: Path) -> None:
     (tmp_path / "onnx").mkdir()
     write_onnx(load_model(save_kind(tmp_path / "model", "bert", (task,))), (task,), tmp_path / "onnx")
     assert load(tmp_path / "onnx").predict(["good"])["첫실험"][0].label in task.labels
+
+
+def test_a_tokeniser_with_ids_that_no_graph_has_is_refused(export: Path) -> None:
+    rewrite(export / "tokenizer.json", lambda facts: facts["model"]["vocab"].update(zebra=2**31))
+    with pytest.raises(UserError, match="it has ids that no graph has"):
+        load(export)

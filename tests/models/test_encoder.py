@@ -524,12 +524,12 @@ def test_a_tokeniser_that_reads_decomposed_characters_otherwise_composes_them(br
     assert own("café")["input_ids"] == own("cafe\u0301")["input_ids"]
     backend = Tokenizer.from_file(str(broken / "tokenizer.json"))
     backend.normalizer = None
-    backend.model = models.WordPiece({**backend.get_vocab(), "한국": 200, "é": 201}, unk_token="[UNK]")
+    backend.model = models.WordPiece({**backend.get_vocab(), "한국": 2000, "é": 2001}, unk_token="[UNK]")
     backend.save(str(broken / "tokenizer.json"))
     config = json.loads((broken / "config.json").read_text(encoding="utf-8"))
-    (broken / "config.json").write_text(json.dumps({**config, "vocab_size": 300}), encoding="utf-8")
+    (broken / "config.json").write_text(json.dumps({**config, "vocab_size": 3000}), encoding="utf-8")
     tokenizer = load_tokenizer(str(broken))
-    assert tokenizer(normalize("NFD", "한국 é"))["input_ids"] == tokenizer("한국 é")["input_ids"] == [2, 200, 201, 3]
-    assert encode([normalize("NFD", "한국")], tokenizer, 16).ids.tolist() == [2, 200, 3]
+    assert tokenizer(normalize("NFD", "한국 é"))["input_ids"] == tokenizer("한국 é")["input_ids"] == [2, 2000, 2001, 3]
+    assert encode([normalize("NFD", "한국")], tokenizer, 16).ids.tolist() == [2, 2000, 3]
     tokenizer.save_pretrained(broken)
-    assert load_tokenizer(str(broken))(normalize("NFD", "é"))["input_ids"] == [2, 201, 3]
+    assert load_tokenizer(str(broken))(normalize("NFD", "é"))["input_ids"] == [2, 2001, 3]

@@ -192,5 +192,7 @@ def _tokenizer(kind: type[Tokenizer], path: Path, split_special: bool) -> Tokeni
         tokenizer: Tokenizer = kind.from_buffer(path.read_bytes())
     except Exception as error:  # tokenizers raises no other class
         raise UserError(f"{path} cannot be read: {error}") from None
+    if max(tokenizer.get_vocab().values(), default=0) >= 2**31:
+        raise UserError(f"{path} cannot be read: it has ids that no graph has")
     tokenizer.encode_special_tokens = split_special
     return tokenizer

@@ -99,11 +99,12 @@ class Collector:
 
 @contextmanager
 def no_panic(place: object) -> Iterator[None]:
-    """Word the panic of a tokeniser, which Python does not take for an Exception, as a fault of its file."""
+    """Word the failure of a tokeniser, even a panic, which Python takes for no Exception, as a fault of its file."""
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # its class cannot be imported
+        # The library raises nothing narrower than Exception, and the class of its panics cannot be imported.
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise UserError(f"{place}: the tokeniser fails: {str(error)[:200]} → copy the whole folder again") from None
 

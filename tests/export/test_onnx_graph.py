@@ -180,7 +180,7 @@ def export_folder(tmp_path: Path) -> Path:
         ("understill.json", "[]", r"understill.json: broken"),
         ("understill.json", '{"format": 99}', "format 99 is not known"),
         ("model.onnx", "no graph", r"model.onnx cannot be read"),
-        ("tokenizer.json", "{}", r"tokenizer.json cannot be read"),
+        ("tokenizer.json", "{}", r"tokenizer.json: the tokeniser fails"),
     ],
 )
 def test_a_broken_file_is_one_sentence(export_folder: Path, name: str, content: str, said: str) -> None:
@@ -306,7 +306,7 @@ def test_a_graph_that_cannot_answer_is_one_sentence(export: Path) -> None:
 
 def test_a_tokeniser_that_panics_is_one_sentence(export: Path) -> None:
     rewrite(export / "tokenizer.json", lambda facts: facts["post_processor"].update(special_tokens={}))
-    with pytest.raises(UserError, match=r"the tokeniser fails|cannot be read"):
+    with pytest.raises(UserError, match=r"the tokeniser fails: "):
         load(export)
 
 

@@ -90,7 +90,7 @@ class OnnxModel(Predictor):
         self.session = _open(onnxruntime, folder / GRAPH)
         self.asks = [each.name for each in self.session.get_inputs()]
         self._refuse_misfit()
-        with no_panic(folder):
+        with no_panic(folder / TOKENIZER):
             self.tokenizer = _tokenizer(Tokenizer, folder / TOKENIZER, split_special)
             self.tail = closing(self.tokenizer)
 
@@ -187,11 +187,8 @@ def _open(library: Any, path: Path) -> Any:
 
 
 def _tokenizer(kind: type[Tokenizer], path: Path, split_special: bool) -> Tokenizer:
-    try:
-        # from_file would read while it holds the interpreter's lock, and a server could not answer meanwhile.
-        tokenizer: Tokenizer = kind.from_buffer(path.read_bytes())
-    except Exception as error:  # tokenizers raises no other class
-        raise UserError(f"{path} cannot be read: {error}") from None
+    # from_file would read while it holds the interpreter's lock, and a server could not answer meanwhile.
+    tokenizer: Tokenizer = kind.from_buffer(path.read_bytes())
     if max(tokenizer.get_vocab().values(), default=0) >= 2**31:
         raise UserError(f"{path} cannot be read: it has ids that no graph has")
     tokenizer.encode_special_tokens = split_special

@@ -180,7 +180,7 @@ def export_folder(tmp_path: Path) -> Path:
         ("understill.json", "[]", r"understill.json: broken"),
         ("understill.json", '{"format": 99}', "format 99 is not known"),
         ("model.onnx", "no graph", r"model.onnx cannot be read"),
-        ("tokenizer.json", "{}", r"tokenizer.json: the tokeniser fails"),
+        ("tokenizer.json", "{}", r"tokenizer.json cannot be read"),
     ],
 )
 def test_a_broken_file_is_one_sentence(export_folder: Path, name: str, content: str, said: str) -> None:

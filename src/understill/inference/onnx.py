@@ -187,8 +187,11 @@ def _open(library: Any, path: Path) -> Any:
 
 
 def _tokenizer(kind: type[Tokenizer], path: Path, split_special: bool) -> Tokenizer:
-    # from_file would read while it holds the interpreter's lock, and a server could not answer meanwhile.
-    tokenizer: Tokenizer = kind.from_buffer(path.read_bytes())
+    try:
+        # from_file would read while it holds the interpreter's lock, and a server could not answer meanwhile.
+        tokenizer: Tokenizer = kind.from_buffer(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
     if max(tokenizer.get_vocab().values(), default=0) >= 2**31:
         raise UserError(f"{path} cannot be read: it has ids that no graph has")
     tokenizer.encode_special_tokens = split_special

@@ -321,3 +321,17 @@ def test_a_tokeniser_with_ids_that_no_graph_has_is_refused(export: Path) -> None
     rewrite(export / "tokenizer.json", lambda facts: facts["model"]["vocab"].update(zebra=2**31))
     with pytest.raises(UserError, match="it has ids that no graph has"):
         load(export)
+
+
+def test_a_graph_that_reads_outside_its_folder_is_refused(export: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.load(str(export / "model.onnx"))
+    weight = next(each for each in graph.graph.initializer if each.raw_data)
+    (export.parent / "secret").write_bytes(weight.raw_data)
+    weight.ClearField("raw_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../secret")
+    (export / "model.onnx").write_bytes(graph.SerializeToString())
+    seal(export)
+    with pytest.raises(UserError, match=r"model\.onnx cannot be read: .*[Ee]xternal data path"):
+        load(export)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from understill.data.infer import InferredTask, infer_tasks
 from understill.data.ingest import FEW_ROWS
+from understill.recipe.experiment import TAKEN
 from understill.tasks.cells import as_score, pointed
 
 #: Where comments begin.
@@ -18,7 +19,7 @@ MARGIN = 34
 def draft_recipe(paths: Sequence[Path], teacher: str | None = None) -> str:
     """Return a commented recipe for these files; with the encoder of a teacher, one that distils a small student."""
     inferred, left_out = infer_tasks(paths, teacher is not None)
-    name = _yaml(inferred[0].name) if len(inferred) == 1 else "my-tasks"
+    name = _yaml(inferred[0].name) if len(inferred) == 1 and inferred[0].name not in TAKEN else "my-tasks"
     lines = [
         "# A first recipe, inferred from the first rows of your files. Look it over, then:",
         "#   understill check RECIPE    reads all rows and says what would run",

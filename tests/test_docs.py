@@ -270,3 +270,19 @@ def test_the_recipes_on_plug_ins_can_be_planned(make_tiny: Callable[..., Recipe]
     assert len(students) == 4
     for part in students:
         assert pipeline.make_plan(make_tiny(**part)).models
+
+
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    page = (DOCS / "security.md").read_text(encoding="utf-8")
+    model = page[page.index("## Threat model") : page.index("\n## Files")]
+    rows = [line for line in model.splitlines() if line.startswith("| ") and not line.startswith("| they may")]
+    named = [re.findall(r"`(test_\w+)`", row) for row in rows if not row.startswith("| it may")]
+    assert len(named) > 20
+    assert all(named), "every line names a test"
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
+    }
+    assert {name for names in named for name in names} <= there
+    assert "docs/security.md" in (ROOT / "SECURITY.md").read_text(encoding="utf-8")

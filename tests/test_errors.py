@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
 
-from understill.errors import Collector, DataError, Problem, RecipeError, UserError, listed, nearest
+from understill.errors import Collector, DataError, Problem, RecipeError, UserError, listed, nearest, no_panic
 
 
 def test_a_problem_says_where_what_and_what_to_write() -> None:
@@ -97,3 +98,12 @@ def test_one_lost_letter_never_hides_a_name(name: str, data: st.DataObject) -> N
 def test_words_are_listed_as_in_a_sentence() -> None:
     assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "and")] == ["a", "a or b", "a, b and c"]
     assert listed([]) == ""
+
+
+def test_what_a_tokeniser_raises_is_one_sentence_and_all_else_goes_on() -> None:
+    backend = Tokenizer(models.WordLevel({"a": 0}, unk_token="[UNK]"))
+    with pytest.raises(UserError, match=r"here: the tokeniser fails: .*Missing \[UNK\] token"), no_panic("here"):
+        backend.encode("b")
+    for other in (KeyboardInterrupt, ValueError, UserError):
+        with pytest.raises(other), no_panic("here"):
+            raise other

@@ -147,3 +147,14 @@ def test_what_is_looked_at_is_told(make_tiny: Callable[..., Recipe], timed: bool
     estimate(pipeline.make_study(make_tiny(models="each", tasks=["mood", "similar"])), events.append, timed=timed)
     what = "timing" if timed else "estimating"
     assert events == [Checking(f"{what} mood", 0, 2), Checking(f"{what} similar", 1, 2)]
+
+
+def test_an_encoder_that_does_not_know_the_language_of_a_task_is_warned_about(
+    make_tiny: Callable[..., Recipe], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [f"환불은 언제 되나요 {'가나다라마'[n % 5] * (n + 1)},{'결제' if n % 2 else '배송'}" for n in range(60)]
+    (tmp_path / "문의.csv").write_text("\n".join(["내용,분류", *rows]), encoding="utf-8")
+    own = {"train": str(tmp_path / "문의.csv"), "text": "내용", "label": "분류"}
+    estimate(pipeline.make_study(make_tiny(tasks={"분류": own})))
+    (warning,) = [message for message in caplog.messages if "letters of" in message]
+    assert warning.startswith("100% of the letters of 분류 are unknown to ")

@@ -85,6 +85,17 @@ def read_record(path: Path) -> dict[str, Any]:
     return values
 
 
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return the mapping that a JSON file of a model holds, or refuse the file."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: broken: {error}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: broken: it holds no mapping")
+    return values
+
+
 def seal(
     folder: Path, facts: Mapping[str, Any] | None = None, parts: Collection[str] = (), beside: Collection[Path] = ()
 ) -> None:
@@ -123,24 +134,26 @@ def faults_in(folder: Path, facts: Mapping[str, Any] | None = None, names: Colle
     """Yield all that is wrong with a sealed folder, file by file."""
     try:
         record = read_record(folder / CHECKSUMS)
-        files = record["files"]
+        files = [(str(name), int(size), str(digest)) for name, (size, digest) in record["files"].items()]
     except FileNotFoundError:
         yield f"{CHECKSUMS} is missing"
         return
-    except (OSError, ValueError, KeyError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise_exhausted(error)
         yield f"{CHECKSUMS} was changed or damaged"
         return
     if any(record.get(name) != value for name, value in (facts or {}).items()):
         yield f"{CHECKSUMS} is of something else"
         return
-    for name in files if not names else [name for name in files if name in names]:
-        if fault := _file_fault(folder / name, *files[name]):
+    for name, size, digest in files:
+        if (not names or name in names) and (fault := _file_fault(folder / name, size, digest)):
             yield f"{name} {fault}"
 
 
 def _file_fault(path: Path, size: int, digest: str) -> str:
     try:
+        if not path.is_file():  # a device, say, of which reading has no end
+            return "is missing"
         whole = path.stat().st_size == size and known_digest(path) == digest
     except FileNotFoundError:
         return "is missing"
@@ -160,6 +173,16 @@ def refuse_damage(folder: Path, names: Collection[str] = (), fix: str = "copy th
     """Refuse a sealed folder that is only read here where a file, or one of these, is missing or differs."""
     if (folder / CHECKSUMS).exists() and (fault := fault_of(folder, names=names)):
         raise UserError(f"{folder}: {fault} → {fix}")
+
+
+def refuse_incomplete(folder: Path, names: Collection[str]) -> None:
+    """Refuse a model's folder that has not these files, each bound by a checksum, or in which any file differs."""
+    for name in (*names, CHECKSUMS):
+        if not (folder / name).exists():
+            raise UserError(f"{folder}: {name} is missing → copy the whole folder again")
+    refuse_damage(folder)
+    for name in set(names) - set(read_record(folder / CHECKSUMS)["files"]):
+        raise UserError(f"{folder}: {CHECKSUMS} does not name {name} → copy the whole folder again")
 
 
 def refuse_damaged_file(path: Path, fix: str) -> None:

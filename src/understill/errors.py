@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -94,6 +95,18 @@ class Collector:
             problems = [part for error in self.errors for part in getattr(error, "problems", (error,))]
             lines = [f"  {line}" for part in problems for line in str(part).splitlines()]
             raise UserError("\n".join([f"{len(problems)} problems", *lines]))
+
+
+@contextmanager
+def no_panic(place: object) -> Iterator[None]:
+    """Word the failure of a tokeniser, even a panic, which Python takes for no Exception, as a fault of its file."""
+    try:
+        yield
+    except BaseException as error:
+        # The library raises nothing narrower than Exception, and the class of its panics cannot be imported.
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{place}: the tokeniser fails: {str(error)[:200]} → copy the whole folder again") from None
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from understill.data.batch import Rows, Stream, assemble, padded, sizes_on
 from understill.data.groups import grouping, teaching
+from understill.data.language import warn_of_language
 from understill.data.sampling import apportion, shares
 from understill.data.tokens import Tokens, encode
 from understill.events import Checking, Watch, silent
@@ -203,10 +204,13 @@ def _texts(plan: Plan, model: ModelPlan, name: str) -> list[Any]:
     return [(row["text1"], row["text2"]) if "text2" in row else row["text1"] for row in rows]
 
 
-def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: object) -> Tokens:
-    """Tokenise some rows of a task."""
-    length = max_length(plan.recipe, model.settings, name)
-    return encode(_texts(plan, model, name), tokenizer, length)  # type: ignore[arg-type]
+def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: PreTrainedTokenizerFast) -> Tokens:
+    """Tokenise some rows of a task, and warn where that shows that the encoder does not know their language."""
+    length, texts = max_length(plan.recipe, model.settings, name), _texts(plan, model, name)
+    if not model.start.root.words:  # which are made of these texts
+        every = [part for text in texts for part in ([text] if isinstance(text, str) else text)]
+        warn_of_language(model.start.root.name, name, every, tokenizer)
+    return encode(texts, tokenizer, length)
 
 
 def _work(plan: Plan, model: ModelPlan, lengths: list[NDArray[Any]]) -> Work:

@@ -83,7 +83,7 @@ def test_predict_says_which_rows_had_no_answer(at: Desk, tmp_path: Path) -> None
         (["--text", "a", "--file", "in.csv"], "give either --text or --file"),
         (["--file", "in.csv"], "--file needs --out"),
         (["--file", "in.csv", "--out", "out.csv", "--second", "b"], "--second goes with --text"),
-        (["--text", "a", "--out", "out.csv"], "--out, --columns and --encoding go with --file"),
+        (["--text", "a", "--out", "out.csv"], "--out, --columns, --encoding and --quote-formulas go with --file"),
         (["--text", "a", "--text", "b", "--second", "c"], "2 texts and 1 second texts do not make pairs"),
         (["--text", "a", "--device", "gpu"], 'device "gpu": write auto, cpu, cuda or mps'),
         (["--file", "none.csv", "--out", "out.csv"], "none.csv: no such file"),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -197,3 +198,11 @@ def test_where_the_usual_share_holds_no_row_out_a_larger_one_is_held_out_of_ever
     given = {**tasks["few"], "dev": 0.1}
     with pytest.raises(UserError, match="leaves dev empty"):
         load_tasks(make_recipe({"tasks": {"few": given}}), tmp_path / "other")
+
+
+def test_labels_that_look_the_same_are_one_class(tmp_path: Path) -> None:
+    labels = ["환불", "배송", "결제"]
+    rows = [f"text {n},{normalize(form, labels[n % 3])}" for n in range(30) for form in ("NFC", "NFD")]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    loaded = load(tmp_path, a={"train": str(tmp_path / "a.csv"), "text": "text", "label": "label"})
+    assert loaded["a"].task.labels == tuple(sorted(labels))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from unicodedata import normalize
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -283,3 +284,50 @@ def test_two_stray_quotes_in_a_tsv_swallow_no_rows(tmp_path: Path) -> None:
         ('world"', "d"),
     ]
     assert [row.number for row in result] == [2, 3, 4, 5]
+
+
+# Characters and dates -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "xlsx"])
+def test_columns_are_found_whichever_way_their_characters_are_written(tmp_path: Path, suffix: str) -> None:
+    path, names = tmp_path / f"a.{suffix}", [normalize("NFD", "내용"), "분류"]
+    cells = ["환불은 언제 되나요", "결제"]
+    if suffix == "parquet":
+        pq.write_table(pa.table({name: [cell] for name, cell in zip(names, cells, strict=True)}), path)
+    elif suffix == "xlsx":
+        book = pytest.importorskip("openpyxl").Workbook()
+        for row in (names, cells):
+            book.active.append(row)
+        book.save(path)
+    elif suffix == "jsonl":
+        path.write_text(json.dumps(dict(zip(names, cells, strict=True))), encoding="utf-8")
+    else:
+        sign = "," if suffix == "csv" else "\t"
+        path.write_text("\n".join(sign.join(row) for row in (names, cells)), encoding="utf-8")
+    assert columns_of(data_file(path)) == ("내용", "분류")
+    assert [row.values for row in read_rows(data_file(path), ["분류", "내용"])] == [("결제", cells[0])]
+
+
+def test_two_columns_that_look_the_same_are_not_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"é,{normalize('NFD', 'é')}\n1,2\n", encoding="utf-8")
+    with pytest.raises(BadFile, match='the column "é" is there 2 times'):
+        list(read_rows(data_file(path), ["é"]))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**31 - 1, 0], pa.int32()).cast(pa.date32()),
+        pa.array([2**60, 0], pa.int64()).cast(pa.timestamp("us")),
+        pa.array([2**62, 0], pa.int64()).view(pa.duration("s")),
+    ],
+    ids=str,
+)
+def test_a_date_that_python_does_not_have_is_a_fault_of_its_row(tmp_path: Path, column: pa.Array) -> None:
+    pq.write_table(pa.table({"when": column, "text": ["a", "b"]}), tmp_path / "a.parquet")
+    first, second = read_rows(data_file(tmp_path / "a.parquet"), ["text", "when"])
+    assert first.fault == "a date or time is out of range"
+    assert not second.fault
+    assert [row.fault for row in read_rows(data_file(tmp_path / "a.parquet"), ["text"])] == ["", ""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
@@ -144,7 +145,8 @@ def test_whatever_the_file_holds_the_yaml_is_valid(
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     values = read_yaml_value(draft_recipe([path]).text, "draft")
     make_recipe(values)
-    assert values["tasks"]["odd"]["text"] in (column, [column, "the label"])
+    name = normalize("NFC", column)
+    assert values["tasks"]["odd"]["text"] in (name, [name, "the label"])
 
 
 # What people come with ------------------------------------------------------------------------------------------------
@@ -283,3 +285,11 @@ def test_a_tenth_is_held_out_of_a_hundred_rows_and_more(files: Path) -> None:
     assert drafted("many.csv").tasks["many"].dev == 0.1
     Path("few.csv").write_text("\n".join(["message,queue", *lines[:99]]), encoding="utf-8")
     assert drafted("few.csv").tasks["few"].dev is None
+
+
+@pytest.mark.parametrize("name", ["cache", "문의", "x" * 120, "한" * 60])
+def test_whatever_a_file_is_called_its_draft_is_a_recipe(name: str, files: Path) -> None:
+    (files / f"{name}.csv").write_bytes((files / "tickets.csv").read_bytes())
+    text = draft_recipe([Path(f"{name}.csv")])
+    recipe = make_recipe(read_yaml_value(text, "draft"))
+    assert next(iter(recipe.tasks)).startswith(name[:15])

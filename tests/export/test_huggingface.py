@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,7 @@ def test_a_broken_classifier_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "plain" / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"model\.safetensors is missing → copy the whole folder again"):
         load(tmp_path / "plain")
+    (tmp_path / "plain" / "model.safetensors").write_bytes(b"nothing")
     seal(tmp_path / "plain")
     with pytest.raises(UserError, match="cannot be loaded") as error:
         load(tmp_path / "plain")
@@ -156,3 +158,20 @@ def test_what_is_no_plain_classifier_is_told_what_to_use(
     predictor = opened(tmp_path, network, tasks, **heads)
     with pytest.raises(UserError, match=said):
         refuse_others(predictor.folder.path, tasks)
+
+
+def test_a_classifier_whose_task_has_other_labels_than_its_outputs_is_refused(tmp_path: Path) -> None:
+    predictor = opened(tmp_path, "bert")
+    write_classifier(predictor.folder, MOOD, tmp_path / "plain")
+    config = tmp_path / "plain" / "config.json"
+    values = json.loads(config.read_text(encoding="utf-8"))
+    values["understill"]["task"]["labels"].reverse()
+    config.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.json was changed or damaged"):
+        load(tmp_path / "plain")
+    seal(tmp_path / "plain")
+    with pytest.raises(UserError, match="its task has other labels than the classifier"):
+        load(tmp_path / "plain")
+    (tmp_path / "plain" / "checksums.json").unlink()
+    with pytest.raises(UserError, match=r"checksums\.json is missing"):
+        load(tmp_path / "plain")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +240,98 @@ def test_an_export_runs_on_the_cpu(export_folder: Path) -> None:
     assert load(export_folder, "auto").predict(["good"]) == load(export_folder).predict(["good"])
     with pytest.raises(UserError, match="runs on the CPU → leave out the device cuda"):
         load(export_folder, "cuda")
+
+
+# Exports from strangers -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    """An export, to be changed."""
+    (tmp_path / "onnx").mkdir()
+    write_onnx(load_model(save_kind(tmp_path / "model", "bert")), TASKS, tmp_path / "onnx")
+    return tmp_path / "onnx"
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what a JSON file of a folder says, and its checksums with it."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    change(values)
+    path.write_text(json.dumps(values), encoding="utf-8")
+    seal(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (
+            lambda facts: facts["tasks"][0]["labels"].append("x"),
+            "mood has 3 outputs in understill.json, and 2 outputs in",
+        ),
+        (lambda facts: facts["tasks"][1]["labels"].pop(), "topic has 2 outputs in understill.json, and 3 outputs in"),
+        (lambda facts: facts["tasks"][0].update(name="../../x"), '"../../x" is no name of a task'),
+        (lambda facts: facts["tasks"][0].update(kind="regression"), "mood has 1 outputs in understill.json"),
+        (lambda facts: facts["max_lengths"].update(mood=-1), "max_lengths lie between 1 and 65535"),
+        (lambda facts: facts.update(pad=float("inf")), "broken: OverflowError"),
+        (lambda facts: facts.update(format=[]), "format [] is not known"),
+    ],
+)
+def test_a_manifest_that_was_changed_with_its_checksums_is_held_to_the_graph(
+    change: Callable[[dict[str, Any]], object], what: str, export: Path
+) -> None:
+    rewrite(export / "understill.json", change)
+    with pytest.raises(UserError, match=re.escape(what)):
+        load(export)
+
+
+def test_a_task_of_another_name_is_none_of_the_graph(export: Path) -> None:
+    rewrite(export / "understill.json", lambda facts: facts["tasks"][0].update(name="other", head="other"))
+    rewrite(export / "understill.json", lambda facts: facts["max_lengths"].update(other=8))
+    with pytest.raises(UserError, match=r"other has 2 outputs in understill\.json, and none in model\.onnx"):
+        load(export)
+
+
+def test_labels_in_another_order_are_noticed_by_their_checksum(export: Path) -> None:
+    path = export / "understill.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("calm", "x").replace("upset", "calm"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"understill\.json was changed or damaged"):
+        load(export)
+
+
+def test_a_graph_that_cannot_answer_is_one_sentence(export: Path) -> None:
+    rewrite(export / "understill.json", lambda facts: facts["max_lengths"].update(mood=60_000))
+    with pytest.raises(UserError, match=r"model\.onnx cannot answer: "):
+        load(export).predict(["the film " * 300], tasks=["mood"])
+
+
+def test_a_tokeniser_that_panics_is_one_sentence(export: Path) -> None:
+    rewrite(export / "tokenizer.json", lambda facts: facts["post_processor"].update(special_tokens={}))
+    with pytest.raises(UserError, match=r"the tokeniser fails: "):
+        load(export)
+
+
+def test_a_task_in_any_script_leaves_as_a_graph(tmp_path: Path) -> None:
+    task = Task("첫실험", "classification", ("내용",), "분류", labels=("환불", "배송"))
+    (tmp_path / "onnx").mkdir()
+    write_onnx(load_model(save_kind(tmp_path / "model", "bert", (task,))), (task,), tmp_path / "onnx")
+    assert load(tmp_path / "onnx").predict(["good"])["첫실험"][0].label in task.labels
+
+
+def test_a_tokeniser_with_ids_that_no_graph_has_is_refused(export: Path) -> None:
+    rewrite(export / "tokenizer.json", lambda facts: facts["model"]["vocab"].update(zebra=2**31))
+    with pytest.raises(UserError, match="it has ids that no graph has"):
+        load(export)
+
+
+def test_a_graph_that_reads_outside_its_folder_is_refused(export: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.load(str(export / "model.onnx"))
+    weight = next(each for each in graph.graph.initializer if each.raw_data)
+    (export.parent / "secret").write_bytes(weight.raw_data)
+    weight.ClearField("raw_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../secret")
+    (export / "model.onnx").write_bytes(graph.SerializeToString())
+    seal(export)
+    with pytest.raises(UserError, match=r"model\.onnx cannot be read: .*[Ee]xternal data path"):
+        load(export)

@@ -568,3 +568,18 @@ def test_an_input_that_is_not_there_or_of_no_known_kind_is_refused(predictor: To
     (tmp_path / "in.docx").write_bytes(b"PK")
     with pytest.raises(UserError, match="the name does not say what the file holds"):
         predict_file(predictor, tmp_path / "in.docx", tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_cells_that_a_spreadsheet_would_run_are_quoted_on_request(
+    suffix: str, predictor: TorchModel, tmp_path: Path
+) -> None:
+    cells = ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", " =x", "\t=x", "-5", "+1.5e3", "plain", "a=b", "＝1"]
+    source = write(tmp_path / f"in.{suffix}", [{"text": "good", "=note": cell} for cell in cells])
+    predict_file(predictor, source, tmp_path / "plain.csv", ["mood"])
+    assert [row["=note"] for row in read(tmp_path / "plain.csv")] == cells
+    predict_file(predictor, source, tmp_path / "out.csv", ["mood"], quote_formulas=True)
+    quoted = [row["'=note"] for row in read(tmp_path / "out.csv")]
+    assert quoted == [f"'{cell}" if cell not in ("-5", "+1.5e3", "plain", "a=b") else cell for cell in cells]
+    with pytest.raises(UserError, match=r"--quote-formulas goes with a \.csv file"):
+        predict_file(predictor, source, tmp_path / "out.jsonl", ["mood"], quote_formulas=True)

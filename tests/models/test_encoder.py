@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,16 +10,19 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
 from transformers import AutoConfig, AutoModel
 
 from helpers import TASKS, liven, same, some_batch, some_batches, some_model, weights_of, wider
 from understill import pipeline
+from understill.data.tokens import encode
 from understill.errors import UserError
 from understill.models.encoder import check_layers, identity, kept_layers, load_encoder, load_tokenizer, resolve
 from understill.models.folder import load_model, save_model
@@ -119,7 +123,8 @@ def test_encoder_dropout_is_its_own_when_not_given(tiny: Path) -> None:
 
 
 def test_encoder_dropout_is_refused_where_there_is_no_such_setting(broken: Path) -> None:
-    (broken / "config.json").write_text('{"model_type": "mamba"}')
+    small = {"hidden_size": 8, "state_size": 4, "num_hidden_layers": 1, "vocab_size": 40}
+    (broken / "config.json").write_text(json.dumps({"model_type": "mamba", **small}))
     with pytest.raises(UserError, match=r"encoder\.dropout: .* has no such setting \(mamba\)"):
         load(broken, dropout=0.2)
 
@@ -494,3 +499,37 @@ def test_layers_that_are_shared_in_several_groups_cannot_be_cut(deep_of: Callabl
     folder = deep_of("albert", num_hidden_groups=2)
     with pytest.raises(UserError, match=r"encoder\.layers: .* has no single stack of layers \(albert\); leave it out"):
         load(folder, layers=2)
+
+
+def test_code_in_a_folder_is_never_run(broken: Path, tmp_path: Path) -> None:
+    witness = tmp_path / "ran"
+    (broken / "evil.py").write_text(f"open({str(witness)!r}, 'w').close()\nclass Evil: ...\n", encoding="utf-8")
+    for name, classes in (
+        ("config.json", {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}),
+        ("tokenizer_config.json", {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}),
+    ):
+        values = json.loads((broken / name).read_text(encoding="utf-8"))
+        (broken / name).write_text(json.dumps({**values, "auto_map": classes}), encoding="utf-8")
+    load(broken)
+    load_tokenizer(str(broken))
+    config = json.loads((broken / "config.json").read_text(encoding="utf-8"))
+    (broken / "config.json").write_text(json.dumps({**config, "model_type": "evil"}), encoding="utf-8")
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load(broken)
+    assert not witness.exists()
+
+
+def test_a_tokeniser_that_reads_decomposed_characters_otherwise_composes_them(broken: Path, tiny: Path) -> None:
+    own = load_tokenizer(str(tiny))
+    assert own("café")["input_ids"] == own("cafe\u0301")["input_ids"]
+    backend = Tokenizer.from_file(str(broken / "tokenizer.json"))
+    backend.normalizer = None
+    backend.model = models.WordPiece({**backend.get_vocab(), "한국": 2000, "é": 2001}, unk_token="[UNK]")
+    backend.save(str(broken / "tokenizer.json"))
+    config = json.loads((broken / "config.json").read_text(encoding="utf-8"))
+    (broken / "config.json").write_text(json.dumps({**config, "vocab_size": 3000}), encoding="utf-8")
+    tokenizer = load_tokenizer(str(broken))
+    assert tokenizer(normalize("NFD", "한국 é"))["input_ids"] == tokenizer("한국 é")["input_ids"] == [2, 2000, 2001, 3]
+    assert encode([normalize("NFD", "한국")], tokenizer, 16).ids.tolist() == [2, 2000, 3]
+    tokenizer.save_pretrained(broken)
+    assert load_tokenizer(str(broken))(normalize("NFD", "é"))["input_ids"] == [2, 2001, 3]

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import STARS, TASKS, TOPIC, liven, same, some_batch, some_model, weights_of
-from understill.atomic import seal
+from understill.atomic import seal, write_record
 from understill.errors import UserError
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model
@@ -61,7 +61,7 @@ def test_everything_travels_with_the_model(tiny: Path, tmp_path: Path) -> None:
     assert (tmp_path / "model" / "recipe.yaml").read_text() == "name: tiny\n"
 
 
-@pytest.mark.parametrize("name", ["type", "forward", "state_dict", "tâche-1", "任务", "a b/c"])
+@pytest.mark.parametrize("name", ["type", "forward", "state_dict", "tâche-1", "任务", "हिन्दी"])
 def test_names_and_labels_may_be_of_any_language(name: str, tiny: Path, tmp_path: Path) -> None:
     labels = ("да", "nein", "はい", "🙂", 'with "quotes"', "")
     tasks = (Task(name, "classification", ("texte",), "étiquette", labels), STARS)
@@ -233,3 +233,76 @@ def test_a_save_replaces_the_old_folder_whole_and_clears_up_after_killed_ones(sa
     assert same(weights_of(load_model(saved).model), weights_of(other))
     assert not (saved / "old.txt").exists()
     assert sorted(path.name for path in saved.parent.iterdir()) == [".model.notes", "model", "models"]
+
+
+# Folders from strangers -----------------------------------------------------------------------------------------------
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object], sealed: bool = True) -> None:
+    """Change what a JSON file of a folder says, and its checksums with it."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    change(values)
+    path.write_text(json.dumps(values), encoding="utf-8")
+    if sealed:
+        seal(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda facts: facts["tasks"][0]["labels"].pop(), r"the weights do not fit understill\.json"),
+        (lambda facts: facts["tasks"][0].update(name="../../x", head="../../x"), '"../../x" is no name of a task'),
+        (lambda facts: facts["tasks"][0].update(labels=["a", "a"]), "a label twice"),
+        (lambda facts: facts["tasks"].append(facts["tasks"][0]), "one of them twice"),
+        (lambda facts: facts["max_lengths"].update(mood=0), "max_lengths lie between 1 and 65535"),
+        (lambda facts: facts["max_lengths"].update(mood=float("inf")), "OverflowError"),
+        (lambda facts: facts.update(tasks=5), "broken: TypeError"),
+        (lambda facts: facts.update(tasks=[]), "it names no task"),
+    ],
+)
+def test_a_manifest_that_was_changed_with_its_checksums_is_held_to_the_weights(
+    change: Callable[[dict[str, Any]], object], what: str, saved: Path
+) -> None:
+    rewrite(saved / "understill.json", change)
+    with pytest.raises(UserError, match=what):
+        load_model(saved)
+
+
+def test_labels_in_another_order_are_noticed_by_their_checksum(saved: Path) -> None:
+    rewrite(saved / "understill.json", lambda facts: facts["tasks"][0]["labels"].reverse(), sealed=False)
+    with pytest.raises(UserError, match=r"understill\.json was changed or damaged"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("name", ["understill.json", "model.safetensors"])
+def test_checksums_have_to_name_every_file_that_is_read(name: str, saved: Path) -> None:
+    seal(saved, parts=[path.name for path in saved.iterdir() if path.name not in (name, "checksums.json")])
+    with pytest.raises(UserError, match=rf"checksums\.json does not name {name}"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("change", [{"hidden_size": 10_000_000}, {"vocab_size": 10**10}, {"num_hidden_layers": 10**9}])
+def test_a_config_of_a_giant_network_is_refused_before_memory_is_taken(change: dict[str, int], saved: Path) -> None:
+    rewrite(saved / "config.json", lambda config: config.update(change))
+    with pytest.raises(
+        UserError, match=r"its config\.json describes a network of|is 1,000,000,000 in its config\.json"
+    ):
+        load_model(saved)
+
+
+def test_a_tokeniser_that_panics_is_one_sentence(saved: Path) -> None:
+    rewrite(saved / "tokenizer.json", panicking)
+    with pytest.raises(UserError, match=r"the tokeniser fails: .* → copy the whole folder again"):
+        load_model(saved)
+
+
+def panicking(tokenizer: dict[str, Any]) -> None:
+    """Make a tokeniser ask for a special token that it does not have, at which the library panics."""
+    tokenizer["post_processor"]["special_tokens"] = {}
+
+
+def test_checksums_that_name_a_device_are_not_read_for_ever(saved: Path) -> None:
+    record = json.loads((saved / "checksums.json").read_text(encoding="utf-8"))
+    write_record(saved / "checksums.json", {"files": {**record["files"], "/dev/zero": [0, "0" * 64]}})
+    with pytest.raises(UserError, match="/dev/zero is missing"):
+        load_model(saved)

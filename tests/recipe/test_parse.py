@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from understill.atomic import fingerprint
+from understill.data.load import resolve
 from understill.errors import RecipeError, UserError
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.recipe.messages import FAMILIAR
@@ -499,3 +502,51 @@ def test_what_is_no_plain_value_has_no_fingerprint() -> None:
     for value in (float("nan"), {"a": object()}):
         with pytest.raises((ValueError, TypeError)):
             fingerprint(value)
+
+
+# Names and texts in one form ------------------------------------------------------------------------------------------
+
+
+def test_a_run_a_task_and_a_teacher_may_have_names_of_any_script() -> None:
+    recipe = make_recipe(
+        {"name": "첫실험", "tasks": {"분류": {"train": "문의.csv", "text": "내용", "label": "분류"}},
+         "teachers": [{"name": "선생님"}]}
+    )  # fmt: skip
+    assert (recipe.name, list(recipe.tasks), recipe.teachers[0].name) == ("첫실험", ["분류"], "선생님")
+
+
+@pytest.mark.parametrize("name", ["cache", "artifacts", "Cache"])
+def test_a_run_cannot_be_named_like_a_folder_beside_the_runs(name: str) -> None:
+    with pytest.raises(RecipeError, match=f'the output folder has a folder "{name}" of its own'):
+        make_recipe({"name": name, "tasks": ["mood"]})
+
+
+def test_names_in_a_recipe_are_composed_wherever_they_come_from(tmp_path: Path) -> None:
+    text = 'tasks: {분류: {train: a.csv, text: 내용, label: 분류2, labels: [환불, "\\u1112\\u1161\\u11ab"]}}\n'
+    recipe = load(tmp_path, normalize("NFD", text), "tasks." + normalize("NFD", "분류") + ".weight=2")
+    spec = recipe.tasks["분류"]
+    assert (spec.text, spec.label, spec.labels, spec.weight) == (("내용",), "분류2", ("환불", "한"), 2.0)
+
+
+def test_a_file_whose_name_is_decomposed_on_disk_is_found(tmp_path: Path) -> None:
+    (tmp_path / normalize("NFD", "문의.csv")).write_text("a,b\n", encoding="utf-8")
+    recipe = load(tmp_path, "tasks: {a: {train: 문의.csv, text: a, label: b}}\n")
+    assert Path(recipe.tasks["a"].train[0]).exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".csv", "/".join(["y" * 200] * 30), "a\0b.csv"])
+def test_a_path_that_no_file_can_have_is_a_file_that_is_not_there(name: str) -> None:
+    recipe = make_recipe({"tasks": {"a": {"train": name, "text": "t", "label": "l"}}})
+    with pytest.raises(UserError, match="no such file"):
+        resolve(recipe)
+
+
+@pytest.mark.parametrize("change", ["teachers.0.0.x=1", "seeds.0.0=1", "student.tasks.0.0.0=x", "teachers.².x=1"])
+def test_a_set_into_a_list_in_a_list_is_one_sentence(tmp_path: Path, change: str) -> None:
+    with pytest.raises(UserError, match=f"--set .?{re.escape(change)}|seeds.0: a list is not allowed"):
+        load(tmp_path, "tasks: [mood]\nteachers: [[1, [2]]]\nseeds: [[1]]\nstudent: {tasks: [[a, [b]]]}\n", change)
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(UserError, match=r"there is half a character, \\ud83d → write the character itself"):
+        make_recipe({"tasks": {"a": {"train": "x.csv", "text": "\ud83d", "label": "l"}}})

@@ -362,3 +362,40 @@ def test_what_only_a_variant_makes_wrong_names_the_variant() -> None:
     assert problems(training={"micro_batch": 8}, ablations={"small": {"training.batch": 4}}) == [
         "recipe: with small: training.micro_batch: 8 rows are more than the batch has → at most 4"
     ]
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+
+
+def levels(count: int, key: str, start: int = 1) -> dict[str, Any]:
+    return {f"{key}{number}": {f"training.{key}": start + number} for number in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("study", "what"),
+    [
+        (
+            {"factors": {f"f{number}": levels(8, "epochs") for number in range(8)}},
+            "factors: these are 16,777,216 variants → at most 256 can be run as one study",
+        ),
+        ({"ablations": levels(300, "epochs")}, "ablations: these are 300 variants → at most 256"),
+        ({"seeds": list(range(101))}, "seeds: there are 101 seeds → list at most 100"),
+        ({"teachers": [{}] * 300}, "teachers: there are more than 256 teachers → name fewer"),
+        (
+            {"teachers": [{"grid": {"training": {f"k{axis}": list(range(10)) for axis in range(7)}}}]},
+            "grid: it stands for 10,000,000 teachers → vary less, at most 256 have room",
+        ),
+        ({"tasks": [f"t{number}" for number in range(1001)]}, "tasks: these are too many → name at most 1000"),
+        (
+            {"seeds": 100, "factors": {"e": levels(16, "epochs"), "b": levels(16, "batch")}, "teachers": []},
+            "25,600 models would be trained, more than 10,000 → make it several recipes",
+        ),
+    ],
+)
+def test_a_study_of_too_many_runs_is_refused_before_it_is_expanded(study: dict[str, Any], what: str) -> None:
+    assert any(what in problem for problem in problems(**study)), problems(**study)
+
+
+def test_of_thousands_of_mistakes_some_are_put_into_words() -> None:
+    assert len(problems(**{f"unknown{number}": 1 for number in range(5000)})) == 200
+    assert len(problems(student={"tasks": [f"u{number}" for number in range(5000)]})) == 200

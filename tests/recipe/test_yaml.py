@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,30 @@ def test_slips_are_told_with_their_line_in_words(tmp_path: Path, text: str, mess
     assert "\n" not in str(error.value)
 
 
-def test_an_alias_that_holds_itself_is_no_endless_walk(tmp_path: Path) -> None:
+def bomb(line: str) -> str:
+    """Twelve lines that stand for a trillion values: each has the one before ten times."""
+    return "a0: &a0 {x: 1, y: 2}\n" + "".join(
+        f"a{n}: &a{n} " + line.format(", ".join([f"*a{n - 1}"] * 10)) + "\n" for n in range(1, 12)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (bomb("[{}]"), "line 5: not valid YAML: aliases included, there are more than 20,000 values; write fewer"),
+        (bomb("{{<<: [{}]}}"), "line 5: not valid YAML: aliases included, there are more than 20,000 values"),
+        (bomb("[{}]").split("a5")[0].replace("a4: &a4", "? &a4") + ": 1", "a list or mapping cannot be a key"),
+        ("a: &x\n  b: *x\nc: 1\n", "line 1: not valid YAML: an alias holds itself; write its value out"),
+        ("a: [" + "1, " * 20_001 + "]", "more than 20,000 values"),
+        ("# " + "x" * 250_000, "more than 250,000 bytes, which no recipe has"),
+        ("[" * 10_000, "brackets inside brackets, hundreds of them"),
+    ],
+)
+def test_a_file_that_would_expand_without_end_is_refused_before_it_does(tmp_path: Path, text: str, what: str) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text("a: &x\n  b: *x\nc: 1\n", encoding="utf-8")
-    values, places = read_yaml(path)
-    assert values["a"]["b"] is values["a"]
-    assert places.of(("c",)) == "line 3"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=re.escape(what)):
+        read_yaml(path)
 
 
 def test_anchors_and_merges_work(tmp_path: Path) -> None:

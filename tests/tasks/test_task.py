@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understill.names import is_task_name
 from understill.tasks import GLUE, KINDS, Task
 
 #: name: (folder, train, dev, kind of its texts, primary metric); the official numbers of rows.
@@ -94,6 +95,7 @@ def test_what_is_not_said_has_a_default() -> None:
 
 
 WORDS = st.text(min_size=1, max_size=8)
+NAMES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8).filter(is_task_name)
 
 
 @st.composite
@@ -102,15 +104,17 @@ def tasks(draw: st.DrawFn) -> Task:
     kind = draw(st.sampled_from(["classification", "ranking", "regression"]))
     scores = st.floats(allow_nan=False, allow_infinity=False)
     return Task(
-        name=draw(WORDS),
+        name=draw(NAMES),
         kind=kind,  # type: ignore[arg-type]
         text=tuple(draw(st.lists(WORDS, min_size=1, max_size=2))),
         label=draw(st.none() | WORDS),
         labels=tuple(draw(st.lists(WORDS, max_size=5, unique=True))),
-        range=draw(st.none() | st.tuples(scores, scores)),
+        range=draw(
+            st.none() | st.lists(scores, min_size=2, max_size=2, unique=True).map(lambda ends: tuple(sorted(ends)))
+        ),
         metrics=tuple(draw(st.lists(st.sampled_from(KINDS[kind].metrics), unique=True))),
         symmetric=draw(st.booleans()),
-        head=draw(st.just("") | WORDS),
+        head=draw(st.just("") | NAMES),
         group=draw(st.none() | WORDS) if kind == "ranking" else None,
     )
 

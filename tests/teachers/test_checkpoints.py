@@ -288,7 +288,14 @@ def test_what_is_not_there_is_said_of_the_teacher(tmp_path: Path) -> None:
 
 
 def test_an_architecture_without_classifiers_is_refused(broken: Path, tmp_path: Path) -> None:
-    settings = {"_name_or_path": "", "architectures": None, "vocab_size": 400}
+    settings = {
+        "_name_or_path": "",
+        "architectures": None,
+        "vocab_size": 400,
+        "hidden_size": 8,
+        "state_size": 4,
+        "num_hidden_layers": 1,
+    }
     labels = {"id2label": {"0": "calm", "1": "upset"}, "label2id": {"calm": 0, "upset": 1}}
     (broken / "config.json").write_text(json.dumps({"model_type": "mamba", **settings, **labels}))
     with pytest.raises(UserError, match="a mamba model has no sequence classifier"):

@@ -6,8 +6,10 @@ import csv
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -361,3 +363,22 @@ def test_the_digest_changes_with_the_files_and_the_settings(tmp_path: Path) -> N
     assert len(set(seen)) == 5
     assert predictions_digest([two, one], {}, "auto") == seen[2]
     assert read(MOOD, one.path).digest == seen[0] == read(MOOD, one.path.rename(tmp_path / "c.csv")).digest
+
+
+def test_labels_and_columns_are_joined_whichever_way_their_characters_are_written(tmp_path: Path) -> None:
+    task = Task("분류", "classification", ("내용",), "label", labels=("환불", "배송"))
+    nfd = partial(normalize, "NFD")
+    rows = [{nfd("내용"): "언제 되나요", nfd("배송"): 0.9, nfd("환불"): 0.1}]
+    for labels in ({}, {"환불": "환불", "배송": "배송"}):
+        teacher = read_predictions("llm", [data_file(put(tmp_path / "a.jsonl", rows))], task, labels, "auto")
+        np.testing.assert_allclose(softmax(teacher.values, axis=1), [[0.1, 0.9]], atol=1e-6)
+    hard = [{"내용": "언제 되나요", "label": nfd("배송")}]
+    teacher = read_predictions("llm", [data_file(put(tmp_path / "b.jsonl", hard))], task, {}, "auto")
+    assert teacher.values.argmax() == 1
+
+
+def test_a_mapping_that_is_suggested_swaps_no_labels(tmp_path: Path) -> None:
+    task = Task("a", "classification", ("text",), "label", labels=("no", "yes", "open"))
+    rows = [{"text": "x", "Yes": 0.5, "NO": 0.2, "other": 0.3}]
+    with pytest.raises(UserError, match=r"labels: \{Yes: yes, NO: no, other: open\}"):
+        read_predictions("llm", [data_file(put(tmp_path / "a.jsonl", rows))], task, {}, "auto")

@@ -36,6 +36,10 @@ def predict(
     encoding: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of a file that is not UTF-8, such as cp949 or cp1252.")
     ] = None,
+    quote_formulas: Annotated[
+        bool,
+        typer.Option("--quote-formulas", help="Put ' before cells of a .csv that a spreadsheet would run as formulas."),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Ask a model: for texts on the command line, or for a whole file."""
@@ -48,8 +52,9 @@ def predict(
         raise UserError("--file needs --out, the file to write the answers to")
     if file and second:
         raise UserError("--second goes with --text; for pairs in a file, name two columns with --columns")
-    if text and (out or columns or encoding):
-        raise UserError("--out, --columns and --encoding go with --file; answers to --text are printed")
+    if text and (out or columns or encoding or quote_formulas):
+        options = "--out, --columns, --encoding and --quote-formulas"
+        raise UserError(f"{options} go with --file; answers to --text are printed")
     if text:
         predictor = load(model, device)
         if second and len(text) == 1:
@@ -62,10 +67,10 @@ def predict(
     named = [name.strip() for name in columns.split(",")] if columns else None
     if named and len(named) > 2:
         raise UserError("--columns takes one text column, or two with a comma between them")
-    check_files(file, out, tasks_of(model), task, named, encoding)
+    check_files(file, out, tasks_of(model), task, named, encoding, quote_formulas)
     predictor = load(model, device)
     with tidy(), terminal.counter(f"predicting {file}") as progress:
-        done = predict_file(predictor, file, out, task, named, progress, encoding)
+        done = predict_file(predictor, file, out, task, named, progress, encoding, quote_formulas)
     terminal.show_predicted(done, out)
 
 

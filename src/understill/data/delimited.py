@@ -12,6 +12,7 @@ from typing import IO
 from understill.data.files import BadFile, File, Row, empty, positions, short
 from understill.data.text_encoding import open_text
 from understill.errors import counted
+from understill.names import nfc
 
 OWN = {"csv": ",", "tsv": "\t"}
 SEPARATORS = (",", ";", "\t", "|")
@@ -111,7 +112,7 @@ def _header(file: File, lines: _Lines) -> tuple[str, ...]:
         raise BadFile(str(file.path), f"the header cannot be read: {short(error)}") from None
     if header is None:
         raise empty(file)
-    return tuple(readable(name).strip() for name in header)
+    return tuple(nfc(readable(name)).strip() for name in header)
 
 
 def readable(text: str) -> str:

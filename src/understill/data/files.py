@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,9 +93,9 @@ def _matches(pattern: str, roots: Sequence[Path]) -> list[Path]:
     given = Path(pattern).expanduser()
     for root in roots:
         path = root / given
-        if path.is_file():
+        if os.path.isfile(path):  # unlike Path's, it takes a name that no file can have for one that is not there
             return [path]
-        if path.is_dir():
+        if os.path.isdir(path):
             raise BadFile(str(path), "is a folder", f"name the files in it, for instance {pattern.rstrip('/')}/*.csv")
         if glob.has_magic(pattern):
             paths = [Path(name) for name in sorted(glob.glob(str(path), recursive=True)) if Path(name).is_file()]
@@ -107,7 +108,7 @@ def _matches(pattern: str, roots: Sequence[Path]) -> list[Path]:
 def _looked_in(given: Path, roots: Sequence[Path]) -> str:
     """Name the file that was probably meant, or the folders that were searched."""
     folders = list(dict.fromkeys((root / given).parent for root in roots))
-    names = [path.name for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
+    names = [path.name for folder in folders if os.path.isdir(folder) for path in folder.iterdir() if path.is_file()]
     close = nearest(given.name, names)
     if close.startswith("did you mean"):
         return close

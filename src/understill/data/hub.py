@@ -11,6 +11,7 @@ from understill.data.files import BadFile, Row
 from understill.data.read import BATCH, batch_rows
 from understill.data.source import Part, Source
 from understill.errors import UserError, nearest
+from understill.names import nfc
 from understill.tasks import Task
 
 
@@ -34,7 +35,9 @@ class Dataset:
             # No code that comes with a dataset is ever run: `datasets` refuses it, and it is not asked to trust any.
             datasets.utils.logging.set_verbosity_error()
             datasets.disable_progress_bars()  # only the command line owns the terminal
-            return datasets.load_dataset(self.name, self.config, split=split, revision=self.revision)
+            data = datasets.load_dataset(self.name, self.config, split=split, revision=self.revision)
+            odd = {name: nfc(name) for name in data.column_names if name != nfc(name)}
+            return data.rename_columns(odd) if odd else data
         except Exception as error:  # whatever it raises is about the name, the files or the network
             raise self._explained(error, split) from None
         finally:

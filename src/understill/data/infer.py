@@ -14,6 +14,7 @@ from understill.data.files import File, data_file
 from understill.data.read import columns_of, read_rows, settled
 from understill.data.text_encoding import OtherEncoding
 from understill.errors import UserError
+from understill.names import nfc
 from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Kind
 from understill.tasks.cells import Fault, as_score, decimal_sign, plain, pointed
 from understill.tasks.ranking import wrong_and_right
@@ -22,6 +23,8 @@ ColumnRole = Literal["text", "label", "score", "id", "other"]
 
 #: Rows that are looked at.
 SAMPLED = 2000
+#: Bytes of a task's name; a number may be added.
+LONGEST_NAME = 60
 ID_NAME = re.compile(r"(^|[_\W])(id|idx|index|uuid|guid|key|nr|no)$|^(id|idx|index|uuid)([_\W]|$)|[a-z]Id$|^Unnamed")
 SCORE_NAME = re.compile(r"score|rating|similarity|stars|grade|value", re.I)
 LABEL_NAME = re.compile(r"label|class|category|target|gold|intent|topic|sentiment|queue|same|duplicate|tag", re.I)
@@ -254,8 +257,8 @@ def _base_and_role(file: File) -> tuple[str, str]:
 
 def _name(text: str, taken: Sequence[str], other: str = "task") -> str:
     """Make a task name out of a file's or a column's, unlike those that are taken."""
-    name, spare = (re.sub(r"[^A-Za-z0-9_-]+", "_", each).strip("_-") for each in (text, other))
-    name = name or spare or "task"
+    name, spare = (re.sub(r"[^\w-]+", "_", nfc(each)).strip("_-") for each in (text, other))
+    name = (name or spare or "task").encode()[:LONGEST_NAME].decode(errors="ignore")
     return next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2))) if n not in taken)
 
 

@@ -15,10 +15,13 @@ import pyarrow.parquet as pq
 from understill.data.delimited import delimited_rows, header_of, separator_of, wrong_width
 from understill.data.files import TEXT, BadFile, File, Row, empty, positions, short
 from understill.data.text_encoding import encoding_of, lines_of, open_bytes
+from understill.names import nfc
 
 #: JSON lines may leave keys out, so a column is missing only when none of the first lines has it.
 JSON_LOOKAHEAD = 1000
 BATCH = 8192
+#: What a cell becomes that Python has no value for.
+UNREADABLE = object()
 
 
 def settled(file: File, whole: bool = True) -> File:
@@ -48,7 +51,7 @@ def columns_of(file: File, lines: int | None = JSON_LOOKAHEAD) -> tuple[str, ...
     """Name the columns of a file; for JSON lines, the keys of its first lines, or of all."""
     if file.format == "parquet":
         with _open_parquet(file) as parquet:
-            return tuple(parquet.schema_arrow.names)
+            return tuple(map(nfc, parquet.schema_arrow.names))
     if file.format == "excel":
         return _excel_header(file)
     file = settled(file, whole=False)
@@ -91,7 +94,10 @@ def _json_lines(file: File, limit: int | None = None) -> Iterator[tuple[int, dic
             value = json.loads(text)
         except (ValueError, RecursionError):
             value = None
-        yield (number, value, "") if isinstance(value, dict) else (number, None, text)
+        if isinstance(value, dict):
+            yield number, {nfc(key): cell for key, cell in value.items()}, ""
+        else:
+            yield number, None, text
 
 
 def _jsonl(file: File, columns: Sequence[str], optional: Collection[str]) -> Iterator[Row]:
@@ -111,7 +117,7 @@ def _jsonl(file: File, columns: Sequence[str], optional: Collection[str]) -> Ite
 def _excel_header(file: File) -> tuple[str, ...]:
     """Return the names of the columns: the first row that is not empty."""
     for _, cells in _sheet(file):
-        return tuple("" if cell is None else str(cell).strip() for cell in cells)
+        return tuple("" if cell is None else nfc(str(cell)).strip() for cell in cells)
     raise empty(file)
 
 
@@ -164,7 +170,7 @@ def _open_parquet(file: File) -> Any:
         raise empty(file)
     try:
         return pq.ParquetFile(file.path, memory_map=True, pre_buffer=False)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise BadFile(str(file.path), f"not a readable Parquet file: {short(error)}", "write the file again") from None
 
 
@@ -180,11 +186,11 @@ def parquet_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the named columns of a Parquet file piece by piece, as they are; optional ones may be absent."""
     with _open_parquet(file) as parquet:
-        names = parquet.schema_arrow.names
-        positions(file, names, columns, optional)
-        present = [name for name in columns if name in names]
+        names = {nfc(name): name for name in parquet.schema_arrow.names}
+        positions(file, [nfc(name) for name in parquet.schema_arrow.names], columns, optional)
+        present = dict.fromkeys(name for name in columns if name in names)
         number = 0
-        batches = parquet.iter_batches(size, columns=list(dict.fromkeys(present)))
+        batches = parquet.iter_batches(size, columns=[names[name] for name in present])
         while True:
             try:
                 batch = next(batches)
@@ -193,7 +199,7 @@ def parquet_batches(
             except (OSError, pa.ArrowException) as error:
                 what = f"cannot be read after row {number}: {short(error)}"
                 raise BadFile(str(file.path), what, "write the file again") from None
-            yield batch
+            yield batch.rename_columns([nfc(name) for name in batch.schema.names])
             number += batch.num_rows
 
 
@@ -202,7 +208,8 @@ def batch_rows(batch: Any, columns: Sequence[str], before: int = 0) -> Iterator[
     names = batch.schema.names
     values = [_plain(batch.column(name)) if name in names else [None] * batch.num_rows for name in columns]
     for number, row in enumerate(zip(*values, strict=True), before + 1):
-        yield Row(number, row)
+        strange = any(value is UNREADABLE for value in row)
+        yield Row(number, tuple(map(str, row)), "a date or time is out of range") if strange else Row(number, row)
 
 
 def _plain(column: Any) -> list[Any]:
@@ -215,3 +222,12 @@ def _plain(column: Any) -> list[Any]:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
         return _plain(column.cast(pa.large_binary()))
+    except (ValueError, OverflowError, KeyError):  # a date that Python has not, or a time zone
+        return [_value(cell) for cell in column]
+
+
+def _value(cell: Any) -> Any:
+    try:
+        return cell.as_py()
+    except (ValueError, OverflowError, KeyError):
+        return UNREADABLE

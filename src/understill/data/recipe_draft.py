@@ -10,6 +10,7 @@ from pathlib import Path
 
 from understill.data.infer import InferredTask, infer_tasks
 from understill.data.ingest import FEW_ROWS
+from understill.recipe.experiment import TAKEN
 from understill.tasks.cells import as_score, pointed
 
 #: Where comments begin.
@@ -30,7 +31,7 @@ def draft_recipe(paths: Sequence[Path], teacher: str | None = None) -> Draft:
     """Return a commented recipe for these files; with the encoder of a teacher, one that distils a small student."""
     inferred, left_out = infer_tasks(paths, teacher is not None)
     reasons = tuple(_printable(reason, 300) for reason in left_out)
-    name = inferred[0].name if len(inferred) == 1 else "my-tasks"
+    name = inferred[0].name if len(inferred) == 1 and inferred[0].name not in TAKEN else "my-tasks"
     guesses = tuple(line for task in inferred for line in _guesses(task))
     return Draft(name, _text(inferred, name, reasons, teacher), guesses, reasons)
 

@@ -17,7 +17,7 @@ from understill.artifact import Artifact
 from understill.atomic import write_json
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
 from understill.data.taskdata import TaskData, blocks
-from understill.errors import UserError
+from understill.errors import UserError, no_panic
 from understill.inference.truncation import RowTokenizer, closing, cut
 
 if TYPE_CHECKING:
@@ -99,13 +99,15 @@ class TextEncoder:
     """Turns texts into tokens, in memory; it copies a tokeniser once, since to copy it for every text takes longer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.backend = unbounded(tokenizer)
-        self.row_tokenizer = RowTokenizer(self.backend, tokenizer.truncation_side)
+        with no_panic("the model"):
+            self.backend = unbounded(tokenizer)
+            self.row_tokenizer = RowTokenizer(self.backend, tokenizer.truncation_side)
         self.pad = tokenizer.pad_token_id or 0
 
     def __call__(self, texts: Sequence[str | tuple[str, str]], max_length: int) -> Tokens:
         """Return the tokens of some texts or pairs, without gold."""
-        rows = self.row_tokenizer(texts, max_length)
+        with no_panic("the model"):
+            rows = self.row_tokenizer(texts, max_length)
         return Tokens(
             folder=Path(),
             fingerprint="",
@@ -159,7 +161,8 @@ def _write(
         write("offsets", [0])
         for block in blocks(data.path, BLOCK_BYTES, BLOCK_ROWS, without=("id", "source")):
             texts = texts_of(block, facts["swapped"])
-            encodings = backend.encode_batch_fast(unmasked(texts, facts["mask"]) if "mask" in facts else texts)
+            with no_panic("the encoder"):
+                encodings = backend.encode_batch_fast(unmasked(texts, facts["mask"]) if "mask" in facts else texts)
             rows = [cut(encoding, facts["max_length"], facts["truncation_side"], tail) for encoding in encodings]
             ends = np.cumsum([len(ids) for ids, _ in rows])
             write("offsets", tokens + ends)

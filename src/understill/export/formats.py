@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from understill.atomic import read_facts
 from understill.errors import UserError, listed
 from understill.inference.predictor import choose
-from understill.models.manifest import MANIFEST, find_model, read_facts, read_manifest
+from understill.models.manifest import MANIFEST, find_model, read_manifest
 from understill.models.pooling import POOLED
 from understill.models.shape import HEAD_SHAPES, WORDS
 from understill.recipe.schema import HeadsSpec

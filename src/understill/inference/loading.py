@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from understill.atomic import refuse_damage
+from understill.atomic import read_facts, refuse_damage
 from understill.errors import UserError
 from understill.inference.onnx import MANIFEST, OnnxModel, is_export
 from understill.inference.predictor import Predictor
 from understill.tasks import Task
+from understill.tasks.task import tasks_in
 
 
 def load(path: str | Path, device: str = "cpu", threads: int | None = None) -> Predictor:
@@ -56,10 +56,9 @@ def tasks_of(path: str | Path) -> tuple[Task, ...]:
     folder = Path(path)
     try:
         if is_export(folder):
-            facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            return tuple(Task.from_dict(values) for values in facts["tasks"])
+            return tasks_in(read_facts(folder / MANIFEST))[0]
         from understill.models.manifest import find_model, model_tasks
 
         return model_tasks(find_model(folder))
-    except (ImportError, OSError, UserError, KeyError, TypeError, ValueError):
+    except (ImportError, OSError, UserError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return ()

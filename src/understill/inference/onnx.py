@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.atomic import CHECKSUMS, refuse_damage
-from understill.errors import UserError
+from understill.atomic import read_facts, refuse_incomplete
+from understill.errors import UserError, no_panic
 from understill.inference.cores import cores
 from understill.inference.predictor import Predictions, Predictor
 from understill.inference.truncation import RowTokenizer
 from understill.tasks import Task
+from understill.tasks.task import tasks_in
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -48,10 +48,9 @@ def is_export(folder: Path) -> bool:
     if not (folder / MANIFEST).is_file() or (folder / GRAPH).is_file():
         return (folder / MANIFEST).is_file()
     try:
-        facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return "truncation_side" in read_facts(folder / MANIFEST)
+    except UserError:
         return False
-    return isinstance(facts, dict) and "truncation_side" in facts
 
 
 class TokenLine(NamedTuple):
@@ -74,28 +73,37 @@ class OnnxModel(Predictor):
             fix = 'pip install "understill[onnx]", or onnxruntime, tokenizers and numpy alone'
             raise UserError(f"{folder} needs {error.name}, which is not installed → {fix}") from None
         self.source = folder
-        refuse_damage(folder)
+        refuse_incomplete(folder, (MANIFEST, GRAPH, TOKENIZER))
+        facts = read_facts(folder / MANIFEST)
+        if facts.get("format") != FORMAT:
+            raise UserError(f"{folder}: format {facts.get('format')} is not known to this version of understill")
         try:
-            facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            if facts["format"] != FORMAT:
-                raise UserError(f"{folder}: format {facts['format']} is not known to this version of understill")
-            self.tasks = tuple(Task.from_dict(values) for values in facts["tasks"])
-            self.max_lengths = {task.name: int(facts["max_lengths"][task.name]) for task in self.tasks}
+            self.tasks, self.max_lengths = tasks_in(facts)
             self.pad, side = int(facts["pad"]), str(facts["truncation_side"])
             self.weights = str(facts.get("weights", ""))  # float32 or int8; older exports have no such key
             split_special = bool(facts["split_special_tokens"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {error}") from None
-        for name in (GRAPH, TOKENIZER, CHECKSUMS):
-            if not (folder / name).exists():
-                raise UserError(f"{folder}: {name} is missing → copy the whole folder again")
         if threads is not None and threads < 1:
             raise UserError(f"threads={threads}: a model needs at least one → write 1 or more, or leave it out")
         self.threads = threads or cores()
         self.session = _open(onnxruntime, folder / GRAPH)
         self.asks = [each.name for each in self.session.get_inputs()]
-        self.tokenizer = _tokenizer(Tokenizer, folder / TOKENIZER, split_special)
-        self.row_tokenizer = RowTokenizer(self.tokenizer, side)
+        self._refuse_misfit()
+        with no_panic(folder / TOKENIZER):
+            self.tokenizer = _tokenizer(Tokenizer, folder / TOKENIZER, split_special)
+            self.row_tokenizer = RowTokenizer(self.tokenizer, side)
+
+    def _refuse_misfit(self) -> None:
+        """Refuse a graph that has not an output of the right size for every task of the manifest."""
+        widths = {each.name: each.shape[-1] for each in self.session.get_outputs() if each.shape}
+        for task in self.tasks:
+            if (width := widths.get(output_name(task.name))) != task.outputs:
+                has = f"{width} outputs" if width else "none"
+                what = f"{task.name} has {task.outputs} outputs in {MANIFEST}, and {has} in {GRAPH}"
+                raise UserError(f"{self.source}: {what} → copy the whole folder again")
+        if strange := set(self.asks) - set(INPUTS):
+            raise UserError(f"{self.source / GRAPH} wants {min(strange)}, which is no input of an export")
 
     @cached_property
     def pool(self) -> ThreadPoolExecutor:
@@ -132,7 +140,10 @@ class OnnxModel(Predictor):
         padded = np.full(there.shape, self.pad, np.int64)
         padded[there] = tokens.ids[(tokens.starts[places, None] + cells)[there]]
         feed = dict(zip(INPUTS, (padded, tokens.lengths[places], tokens.second[places]), strict=True))
-        answers = self.session.run([output_name(name) for name in logits], {name: feed[name] for name in self.asks})
+        try:
+            answers = self.session.run([output_name(name) for name in logits], {name: feed[name] for name in self.asks})
+        except Exception as error:  # onnxruntime has classes of its own
+            raise UserError(f"{self.source / GRAPH} cannot answer: {str(error).splitlines()[0]}") from error
         for own, answer in zip(logits.values(), answers, strict=True):
             own[places] = answer
 
@@ -152,7 +163,8 @@ class OnnxModel(Predictor):
         """Return the tokens of texts, or of pairs, at most so many of each."""
         flat, lengths, second = [np.empty(0, np.int32)], [], []
         for first in range(0, len(rows), BLOCK):
-            pieces = self.row_tokenizer(rows[first : first + BLOCK], max_length)
+            with no_panic(self.source):
+                pieces = self.row_tokenizer(rows[first : first + BLOCK], max_length)
             flat.append(np.fromiter(itertools.chain.from_iterable(ids for ids, _ in pieces), np.int32))
             lengths += [len(ids) for ids, _ in pieces]
             second += [place for _, place in pieces]
@@ -177,7 +189,9 @@ def _tokenizer(kind: type[Tokenizer], path: Path, split_special: bool) -> Tokeni
     try:
         # from_file would read while it holds the interpreter's lock, and a server could not answer meanwhile.
         tokenizer: Tokenizer = kind.from_buffer(path.read_bytes())
-    except Exception as error:  # tokenizers raises no other class
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
+    if max(tokenizer.get_vocab().values(), default=0) >= 2**31:
+        raise UserError(f"{path} cannot be read: it has ids that no graph has")
     tokenizer.encode_special_tokens = split_special
     return tokenizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ from understill.tasks.cells import Fault, plain
 PIECE = 4096
 #: Rows without an answer that are named one by one.
 SHOWN = 20
+#: How cells begin that spreadsheets take for formulas, and those among them that are just numbers.
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")
+NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.I)
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,13 @@ def predict_file(
     columns: Sequence[str] | None = None,
     progress: Callable[[int], None] | None = None,
     encoding: str | None = None,
+    quote_formulas: bool = False,
 ) -> Predicted:
-    """Write a file's rows with a model's answers added; a row that cannot be answered keeps its cells."""
-    file, out, there = _look_at(source, target, encoding)
+    """Write a file's rows with a model's answers added; a row that cannot be answered keeps its cells.
+
+    With `quote_formulas`, cells of a CSV file that a spreadsheet would run get an apostrophe in front.
+    """
+    file, out, there = _look_at(source, target, encoding, quote_formulas)
     chosen = _choose(predictor.tasks, there, tasks, columns)
     known = {task.name: task for task in predictor.tasks}
     schema = _schema(file, out, there, [known[name] for name in chosen])
@@ -70,7 +78,7 @@ def predict_file(
     faults: list[Problem] = []
     building = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with _writing(out.format, building, schema) as write:
+        with _writing(out.format, building, schema, quote_formulas) as write:
             for piece in _pieces(file, out, there, chosen):
                 answers, missing = _answer(predictor, piece, chosen)
                 write({**piece.columns, **answers})
@@ -93,20 +101,23 @@ def check_files(
     tasks: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     encoding: str | None = None,
+    quote_formulas: bool = False,
 ) -> None:
     """Refuse files that `predict_file` would refuse, before a model is loaded; `known` is empty if only it tells."""
-    _, _, there = _look_at(source, target, encoding)
+    _, _, there = _look_at(source, target, encoding, quote_formulas)
     if known:
         _choose(known, there, tasks, columns)
     elif missing := [column for column in columns or () if column not in there]:
         raise UserError(f'{source}: there is no column "{missing[0]}" → {nearest(missing[0], there)}')
 
 
-def _look_at(source: Path, target: Path, encoding: str | None) -> tuple[File, File, tuple[str, ...]]:
+def _look_at(source: Path, target: Path, encoding: str | None, quoted: bool) -> tuple[File, File, tuple[str, ...]]:
     """Return the file to be read, the one to be written, and the columns of the first."""
-    if not source.is_file():
+    if not os.path.isfile(source):
         raise UserError(f"{source}: no such file")
     out = _target(source, target)
+    if quoted and out.format != "csv":
+        raise UserError(f"--quote-formulas goes with a .csv file, and {target} is none → leave it out")
     try:
         file = settled(data_file(source, encoding))
     except OtherEncoding as error:
@@ -268,25 +279,34 @@ def _text(value: Any, column: str) -> str:
 
 
 @contextmanager
-def _writing(format: str, path: Path, schema: pa.Schema) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def _writing(format: str, path: Path, schema: pa.Schema, quoted: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Give a function that writes columns of rows to a file."""
     if format == "jsonl":  # values stay what they are
         with path.open("w", encoding="utf-8", errors="replace") as file:
             yield lambda columns: file.writelines(_json_lines(columns))
         return
-    with (pacsv.CSVWriter if format == "csv" else pq.ParquetWriter)(path, schema) as writer:
+    named = pa.schema([field.with_name(_harmless(field.name)) for field in schema]) if quoted else schema
+    with (pacsv.CSVWriter if format == "csv" else pq.ParquetWriter)(path, named) as writer:
 
         def write(columns: Mapping[str, Any]) -> None:
-            arrays = [_array(columns[field.name], field) for field in schema]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+            arrays = [_array(columns[field.name], field, quoted) for field in schema]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=named))
 
         yield write
 
 
-def _array(values: Any, field: pa.Field) -> pa.Array:
+def _array(values: Any, field: pa.Field, quoted: bool) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
-    return pa.array([_shown(value) for value in values] if field.type == pa.string() else values, field.type)
+    if field.type == pa.string():
+        values = [_shown(value) for value in values]
+        values = [value and _harmless(value) for value in values] if quoted else values
+    return pa.array(values, field.type)
+
+
+def _harmless(cell: str) -> str:
+    """Put an apostrophe before a cell that a spreadsheet takes for a formula; numbers stay as they are."""
+    return f"'{cell}" if FORMULA.match(cell) and not NUMBER.fullmatch(cell) else cell
 
 
 def _shown(value: Any) -> str | None:

@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from tokenizers import normalizers
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import (
@@ -25,7 +27,7 @@ from transformers import (
 from transformers.utils import logging as hub_logging
 
 from understill.atomic import CHECKSUMS, known_digest, refuse_damage
-from understill.errors import UserError, nearest
+from understill.errors import UserError, nearest, no_panic
 from understill.models.assets import locate
 from understill.models.catalogue import ASSETS
 from understill.models.transformer import Encoder, max_tokens
@@ -37,6 +39,12 @@ hub_logging.disable_progress_bar()
 #: The kinds of files that make up an encoder, and those among them that only tell of its training here.
 _CONTENT = (".json", ".txt", ".model", ".safetensors")
 _RECORDS = ("understill.json", "scores.json", CHECKSUMS)
+#: Settings that say how often something is built, and the most that is believed.
+_COUNT, MOST_LAYERS = re.compile("layer|group|block|expert|depth|stage"), 1000
+#: Numbers that a network may have without weights on disk: positions, poolers.
+SPARE = 1 << 24
+#: Texts of which a tokeniser that composes characters reads both forms alike.
+_PROBE = "café 한국어 Ångström"
 
 
 def resolve(name: str) -> str:
@@ -160,9 +168,35 @@ def _of_layers(name: str, encoder: Encoder, kept: list[int]) -> dict[str, Tensor
 
 
 def load_config(name: str, source: str) -> PreTrainedConfig:
-    """Load a model's configuration."""
+    """Load a model's configuration; one of a far larger network than the weights beside it is refused."""
     config: PreTrainedConfig = read_config(Path(source)) or _from_hub(name, AutoConfig, source)
+    weights = sum(path.stat().st_size for path in Path(source).glob("*.safetensors"))
+    if weights and (fault := _excess(config.to_json_string(), config, weights)):
+        raise UserError(f"encoder {name} cannot be loaded: {fault} → copy the whole folder again")
     return config
+
+
+_sound: set[tuple[str, int]] = set()  # configs that were looked at, with the size of the weights
+
+
+def _excess(text: str, config: PreTrainedConfig, weights: int) -> str:
+    """Say what a config claims that so many bytes of weights cannot hold, before memory is taken for it."""
+    if (text, weights) in _sound:
+        return ""
+    for key, value in config.to_dict().items():
+        if _COUNT.search(key) and isinstance(value, int) and value > MOST_LAYERS:
+            return f"{key} is {value:,} in its config.json"
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            network = build_encoder(config, "default")
+        count = sum(part.numel() for part in (*network.parameters(), *network.buffers()))
+        count += (network.shape.dense or 0) * network.width  # of heads
+    except Exception:  # whoever builds it says what is wrong with it
+        return ""
+    if count > weights + SPARE:
+        return f"its config.json describes a network of {count:,} numbers, and its weights have {weights:,} bytes"
+    _sound.add((text, weights))
+    return ""
 
 
 def _network(name: str, place: str, config: PreTrainedConfig, changes: dict[str, float]) -> PreTrainedModel:
@@ -203,7 +237,8 @@ def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerF
     place = source or resolve(name)
     # Of a network of our own Hugging Face knows no tokeniser to choose.
     own = read_config(Path(place)) is not None
-    tokenizer = _from_hub(name, PreTrainedTokenizerFast if own else AutoTokenizer, place, use_fast=True)
+    with no_panic(f"encoder {name}"):
+        tokenizer = _from_hub(name, PreTrainedTokenizerFast if own else AutoTokenizer, place, use_fast=True)
     if not tokenizer.is_fast:
         raise UserError(f"encoder {name}: its tokeniser has no fast version, which understill needs")
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
@@ -213,8 +248,24 @@ def load_tokenizer(name: str, source: str | None = None) -> PreTrainedTokenizerF
     largest, room = max(tokenizer.get_vocab().values()), getattr(load_config(name, place), "vocab_size", None)
     if room is not None and largest >= room:
         raise UserError(f"encoder {name}: its tokeniser has ids up to {largest}, its weights only {room} words")
+    try:
+        with no_panic(f"encoder {name}"):
+            _compose(tokenizer)
+            tokenizer("a", "a")
+    except (TypeError, ValueError, AttributeError, KeyError) as error:  # of settings that were changed
+        raise UserError(f"encoder {name}: its tokeniser cannot be used: {error}") from None
     loaded: PreTrainedTokenizerFast = tokenizer
     return loaded
+
+
+def _compose(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Let a tokeniser that reads decomposed characters otherwise compose them (NFC) before all else."""
+    backend = tokenizer.backend_tokenizer
+    own, decomposed = backend.normalizer, normalize("NFD", _PROBE)
+    if own is None:
+        backend.normalizer = normalizers.NFC()
+    elif own.normalize_str(_PROBE) != own.normalize_str(decomposed):
+        backend.normalizer = normalizers.Sequence([normalizers.NFC(), own])
 
 
 def build_encoder(config: PreTrainedConfig, pooling: str) -> Encoder | WordEncoder:
@@ -253,7 +304,7 @@ def _from_hub(name: str, loader: Any, place: str, **settings: Any) -> Any:
     """Load with a Hugging Face class and turn its many errors into one sentence."""
     try:
         return loader.from_pretrained(place, trust_remote_code=False, **settings)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # whatever the library makes of files that were changed
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "file named" in str(error):  # and not a file that the system refuses to open
             first = "it has no safetensors weights; save it again with save_pretrained(folder)"

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from understill.atomic import CHECKSUMS, read_record, refuse_damage, replacing, seal, write_json
+from understill.atomic import CHECKSUMS, read_facts, read_record, refuse_incomplete, replacing, seal, write_json
 from understill.errors import UserError
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
-from understill.models.manifest import FORMAT, MANIFEST, read_facts, read_manifest
+from understill.models.manifest import FORMAT, MANIFEST, read_manifest
 from understill.models.multitask import MultiTaskModel
 from understill.tasks import Task
 
@@ -83,18 +83,17 @@ def save_scores(folder: Path, scores: Mapping[str, Any], scored_on: Mapping[str,
 def load_model(folder: Path) -> ModelFolder:
     """Read a model folder; nothing but this folder is needed."""
     manifest = read_manifest(folder)
-    for name in ("config.json", "tokenizer.json", WEIGHTS, CHECKSUMS):
-        if not (folder / name).exists():
-            raise UserError(f"{folder}: {name} is missing → copy the whole folder again")
-    refuse_damage(folder)
-    encoder = build_encoder(load_config(str(folder), str(folder)), manifest.pooling)
-    model = MultiTaskModel(encoder, manifest.tasks, manifest.heads)
+    refuse_incomplete(folder, ("config.json", "tokenizer.json", WEIGHTS, MANIFEST))
+    config = load_config(str(folder), str(folder))
     try:
         weights = load_file(folder / WEIGHTS)
+        model = MultiTaskModel(build_encoder(config, manifest.pooling), manifest.tasks, manifest.heads)
         model.load_state_dict(weights)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder}: the weights cannot be read: {str(error).splitlines()[0]}") from error
-    except RuntimeError as error:
+    except UserError:  # a plug-in that is not installed
+        raise
+    except Exception as error:  # whatever an architecture makes of a changed config
         raise UserError(f"{folder}: the weights do not fit {MANIFEST} and config.json") from error
     # Attention on a CPU may turn a weight that is no number into a number, so that no answer tells of it.
     if bad := [name for name, value in weights.items() if value.numel() and not _finite(value)]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understill.atomic import refuse_damage
+from understill.atomic import read_facts, refuse_damage
 from understill.errors import UserError
 from understill.inference.onnx import is_export
 from understill.models.roles import MAIN, roles_in
 from understill.recipe.schema import HeadsSpec
 from understill.tasks import Task
+from understill.tasks.task import tasks_in
 
 FORMAT = 2
 MANIFEST = "understill.json"
+#: What reading the values of a file raises that is not as it was written.
+BROKEN = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -32,25 +34,18 @@ class Manifest:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read what a model folder tells of itself."""
-    values, tasks = _values(folder), model_tasks(folder)
+    values = _values(folder)
     try:
-        return Manifest(
-            tasks,
-            str(values["pooling"]),
-            HeadsSpec.model_validate(values["heads"]),
-            {task.name: int(values["max_lengths"][task.name]) for task in tasks},
-            bool(values["taught"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        tasks, lengths = tasks_in(values)
+        heads = HeadsSpec.model_validate(values["heads"])
+        return Manifest(tasks, str(values["pooling"]), heads, lengths, bool(values["taught"]))
+    except BROKEN as error:
         raise _broken(folder, error) from error
 
 
 def model_tasks(folder: Path) -> tuple[Task, ...]:
     """Return the tasks that a model folder answers."""
-    try:
-        return tuple(Task.from_dict(values) for values in _values(folder)["tasks"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise _broken(folder, error) from error
+    return read_manifest(folder).tasks
 
 
 def find_model(path: Path) -> Path:
@@ -68,17 +63,6 @@ def find_model(path: Path) -> Path:
     if not names:
         raise UserError(f"{path} holds no model yet; run its recipe to the end")
     raise UserError(f"{path} holds several models; give one of them: {', '.join(str(models / name) for name in names)}")
-
-
-def read_facts(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a model folder."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: broken: {error}") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: broken: it holds no mapping")
-    return values
 
 
 def _values(folder: Path) -> dict[str, Any]:

@@ -184,7 +184,12 @@ def read_config(folder: Path) -> WordsConfig | None:
         architecture = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return WordsConfig.from_pretrained(folder) if architecture == WordsConfig.model_type else None
+    if architecture != WordsConfig.model_type:
+        return None
+    try:
+        return WordsConfig.from_pretrained(folder)
+    except Exception as error:  # whatever the library makes of a file that was changed
+        raise UserError(f"{folder / 'config.json'}: broken: {error}") from None
 
 
 def load_words(name: str, folder: Path, config: WordsConfig) -> WordEncoder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationInfo, field_validator
 
+from understill.names import RULE, is_task_name
 from understill.recipe.checks import recipe_faults
 from understill.recipe.schema import (
     DataSpec,
@@ -28,11 +29,12 @@ from understill.recipe.schema import (
     Training,
     over,
 )
-from understill.recipe.section import Fault, Section, Seed, as_list, shown
-from understill.recipe.sweep import Variant, grid_teachers, several_seeds
+from understill.recipe.section import Fault, Name, Section, Seed, as_list, repeated, shown
+from understill.recipe.sweep import MOST_TEACHERS, Variant, grid_teachers, refuse_many, several_seeds
 from understill.recipe.yaml import dump_yaml
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+#: Folders beside the runs of an output folder.
+TAKEN = ("artifacts", "cache")
 Changes = dict[str, Any]
 
 
@@ -50,7 +52,7 @@ class Recipe(Section):
     ablations: dict[Name, Changes] = Field(default_factory=dict)  # variants that are run too, and what each changes
     factors: dict[Name, dict[Name, Changes]] = Field(default_factory=dict)  # levels, all combinations of which are run
     data: DataSpec = DataSpec()
-    tasks: Annotated[dict[str, TaskSpec], Field(min_length=1)]
+    tasks: Annotated[dict[str, TaskSpec], Field(min_length=1, max_length=1000)]
     models: Literal["together", "each"] = "together"  # one model for all tasks, or one for each
     encoder: EncoderSpec = EncoderSpec()
     heads: HeadsSpec = HeadsSpec()
@@ -64,6 +66,13 @@ class Recipe(Section):
     _folder: Path = PrivateAttr(default_factory=Path)
     _variants: tuple[tuple[Variant, Recipe], ...] = PrivateAttr(default=())  # where it is a study
 
+    @field_validator("name")
+    @classmethod
+    def _free(cls, value: str) -> str:
+        if value.casefold() in TAKEN:
+            raise ValueError(f'the output folder has a folder "{value}" of its own → choose another name')
+        return value
+
     @field_validator("seeds", mode="before")
     @classmethod
     def _several(cls, value: Any, info: ValidationInfo) -> Any:
@@ -72,6 +81,8 @@ class Recipe(Section):
     @field_validator("ablations", "factors", mode="before")
     @classmethod
     def _study(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, dict):
+            refuse_many(value, str(info.field_name))
         if info.field_name == "factors" and isinstance(value, dict):
             # A level without changes is the recipe as it is.
             return {factor: _filled(levels) for factor, levels in value.items()}
@@ -86,8 +97,8 @@ class Recipe(Section):
             for name in value:
                 if not isinstance(name, str):
                     raise ValueError(f"{shown(name)} is no name → write [mood, queue], or a mapping: name to settings")
-                if value.count(name) > 1:
-                    raise ValueError(f'"{name}" is named twice → name each task once')
+            for name in repeated(value):
+                raise ValueError(f'"{name}" is named twice → name each task once')
             return {name: {} for name in value}
         return _filled(value)
 
@@ -95,8 +106,8 @@ class Recipe(Section):
     @classmethod
     def _task_names(cls, value: dict[str, TaskSpec]) -> dict[str, TaskSpec]:
         for name in value:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
-                raise ValueError(f'"{name}" cannot be a task name → use letters, digits, - and _')
+            if not is_task_name(name):
+                raise ValueError(f"{shown(name)} cannot be a task name → {RULE}")
         return value
 
     @field_validator("teachers", mode="before")
@@ -104,7 +115,12 @@ class Recipe(Section):
     def _one_teacher(cls, value: Any) -> Any:
         if value is not None and not isinstance(value, (list, tuple, dict)):
             raise ValueError(f"{shown(value)} is no list of teachers → write, for instance, [{{tasks: each}}]")
-        return [each for teacher in as_list(value) or () for each in grid_teachers(teacher, TeacherSpec)]
+        teachers: list[Any] = []
+        for teacher in as_list(value) or ():
+            teachers += grid_teachers(teacher, TeacherSpec)
+            if len(teachers) > MOST_TEACHERS:
+                raise ValueError(f"there are more than {MOST_TEACHERS} teachers → name fewer")
+        return teachers
 
     @field_validator("teachers")
     @classmethod
@@ -112,7 +128,7 @@ class Recipe(Section):
         """Give every teacher a name of its own."""
         taken = [teacher.name for teacher in value if teacher.name]
         for name in taken:
-            if taken.count(name) > 1 or name in ("student", "baseline", "finetuned", "majority", "teachers"):
+            if name in repeated(taken) or name in ("student", "baseline", "finetuned", "majority", "teachers"):
                 raise ValueError(f'a teacher cannot have the name "{name}", which is taken → choose another')
         usual = (name for name in ("teacher", *(f"teacher{number}" for number in range(2, 1000))) if name not in taken)
         return tuple(teacher if teacher.name else teacher.model_copy(update={"name": next(usual)}) for teacher in value)
@@ -125,6 +141,13 @@ class Recipe(Section):
     def trained(self) -> tuple[TrainedSpec, ...]:
         """The teachers that the run trains."""
         return tuple(teacher for teacher in self.teachers if isinstance(teacher, TrainedSpec))
+
+    @property
+    def model_count(self) -> int:
+        """How many teachers and students one run trains at most, fine-tuning aside."""
+        times = [(spec, (len(spec.seeds) or 1) * (spec.folds or 1)) for spec in self.trained]
+        taught = sum(count * (len(spec.tasks or self.tasks) if spec.models == "each" else 1) for spec, count in times)
+        return taught + (1 if self.together else len(self.student.tasks or self.tasks))
 
     def settings(self, part: Partial) -> Settings:
         """Return what a teacher or the student is trained with."""
@@ -163,7 +186,8 @@ class Recipe(Section):
         """Return a path of the recipe as seen from the working folder or, failing that, from the recipe's folder."""
         here = Path(path).expanduser()
         there = self._folder / here
-        return there if not here.exists() and there.exists() else here
+        # Those of os.path take a name that no file can have for one that is not there.
+        return there if not os.path.exists(here) and os.path.exists(there) else here
 
     def roots(self) -> tuple[Path, ...]:
         """Return the folders that relative paths are looked up in, in this order."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import ValidationError
 
 from understill.errors import Problem, listed, nearest
-from understill.recipe.section import Section, shown
+from understill.recipe.section import MOST_FAULTS, Section, shown
 from understill.recipe.yaml import Places
 
 #: Our names, each with those that people know from other tools.
@@ -63,7 +64,6 @@ WANTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "greater_than_equal": lambda limit: f"{limit['ge']:g} or more",
     "less_than": lambda limit: f"less than {limit['lt']:g}",
     "less_than_equal": lambda limit: f"{limit['le']:g} or less",
-    "string_pattern_mismatch": lambda _: "letters and digits, with . - and _ between them",
 }
 
 
@@ -73,7 +73,9 @@ def explain(
     """Return all that is wrong with a recipe's plain values as problems, in the order of the file."""
     schema = Schema(root, values)
     return by_line(
-        dict.fromkeys(problem for detail in error.errors() for problem in _problems(detail, schema, places, moved))
+        dict.fromkeys(
+            problem for detail in error.errors()[:MOST_FAULTS] for problem in _problems(detail, schema, places, moved)
+        )
     )
 
 
@@ -94,7 +96,7 @@ def _problems(detail: Any, schema: Schema, places: Places, moved: Moved) -> Iter
 
 def _as_written(path: Path, moved: Moved) -> Path:
     """Return the path to a part of a list as it stands in the file."""
-    if len(path) > 1 and str(path[1]).isdigit() and int(path[1]) < len(moved.get(str(path[0]), ())):
+    if len(path) > 1 and str(path[1]).isdecimal() and int(path[1]) < len(moved.get(str(path[0]), ())):
         return (path[0], moved[str(path[0])][int(path[1])], *path[2:])
     return path
 
@@ -153,7 +155,7 @@ def _meant(path: Path, schema: Schema) -> str:
     here, ours = schema.keys(tuple(above)), FAMILIAR.get(str(key), str(key))
     close = f'did you mean "{ours}"?' if ours in here else nearest(str(key), here)
     if not close.startswith("did you mean") or (ours != key and ours not in here):
-        homes = sorted((home for home in _every_key(schema.root) if home[-1] == ours), key=len)
+        homes = sorted((home for home in _all_keys(schema.root) if home[-1] == ours), key=len)
         close = f'did you mean "{_name(homes[0])}"?' if homes else close
     return close
 
@@ -202,7 +204,7 @@ def _value(value: Any, part: Any) -> Any:
     if isinstance(value, Mapping):
         # One teacher needs no list around it.
         return value if isinstance(part, int) and part not in value else value.get(part)
-    if isinstance(value, (list, tuple)) and str(part).isdigit() and int(part) < len(value):
+    if isinstance(value, (list, tuple)) and str(part).isdecimal() and int(part) < len(value):
         return value[int(part)]
     return None
 
@@ -214,6 +216,11 @@ def _chosen(annotation: Any, value: Any) -> type[Section] | None:
         return section.read_as(value) if section is not None else None
     except ValueError:  # of an unknown type
         return section
+
+
+@cache
+def _all_keys(root: type[Section]) -> tuple[Path, ...]:
+    return tuple(_every_key(root))
 
 
 def _every_key(section: type[Section], above: Path = ()) -> Iterator[Path]:

@@ -41,7 +41,7 @@ def items(value: Any) -> list[tuple[Any, Any]]:
 def read(values: Any, path: KeyPath) -> Any:
     """Return the value that a path leads to; LookupError where it leads nowhere."""
     for part in path:
-        if isinstance(values, list) and part.isdigit():
+        if isinstance(values, list) and part.isdecimal():
             values = values[int(part)]
         elif isinstance(values, dict):
             values = values[part]
@@ -70,7 +70,7 @@ def _key(target: Any, part: str) -> Any:
     """Return a mapping's key, or a place in a list, which counts from 0."""
     if not isinstance(target, list):
         return part
-    if not part.isdigit() or int(part) >= len(target):
+    if not part.isdecimal() or int(part) >= len(target):
         count = f"there are {len(target)}" if len(target) != 1 else "there is 1"
         raise ValueError(f'"{part}" is no place in the list → write 0 for the first; {count}')
     return int(part)

@@ -6,13 +6,17 @@ import contextlib
 import copy
 import glob
 import itertools
+import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from pydantic import ValidationError
 
 from understill.errors import Problem, RecipeError, UserError
+from understill.names import nfc
 from understill.recipe.experiment import Changes, Recipe
 from understill.recipe.messages import by_line, explain
 from understill.recipe.overrides import Leaf, differences, read, write
@@ -20,6 +24,9 @@ from understill.recipe.schema import TeacherSpec
 from understill.recipe.section import shown
 from understill.recipe.sweep import COMMON, KEYS, Variant, origins, variants
 from understill.recipe.yaml import Places, read_yaml, read_yaml_value
+
+#: No recipe trains more models, all runs of its study together.
+MOST_MODELS = 10_000
 
 
 def load_recipe(path: str | Path, sets: tuple[str, ...] = ()) -> Recipe:
@@ -37,6 +44,11 @@ def load_recipe(path: str | Path, sets: tuple[str, ...] = ()) -> Recipe:
 def make_recipe(values: dict[str, Any], places: Places | None = None, folder: Path = Path()) -> Recipe:
     """Check plain values, in every variant that they stand for, and build the recipe."""
     places = places or Places("recipe")
+    try:
+        values = _composed(values)
+    except UnicodeEncodeError as error:
+        what = f"there is half a character, \\u{ord(error.object[error.start]):x}"
+        raise UserError(f"{places.file}: {what} → write the character itself") from None
     problems: list[Problem] = []
     recipe = _checked(values, places, problems)
     plain = {key: value for key, value in values.items() if key not in KEYS}
@@ -46,6 +58,10 @@ def make_recipe(values: dict[str, Any], places: Places | None = None, folder: Pa
     ]
     if recipe is None or problems:
         raise RecipeError(places.file, by_line(problems))
+    models = sum(each.model_count for _, each in recipes if each) * max(1, len(recipe.seeds))
+    if models > MOST_MODELS:
+        what = f"{models:,} models would be trained, more than {MOST_MODELS:,}"
+        raise RecipeError(places.file, [Problem(places.file, what, "make it several recipes")])
     return _with_variants(
         _located(recipe, folder), [(variant, _located(each, folder)) for variant, each in recipes if each], places
     )
@@ -88,7 +104,7 @@ def _varied(plain: dict[str, Any], variant: Variant, places: Places, problems: l
 def _apply(values: dict[str, Any], places: Places, change: str) -> None:
     """Write one `a.b=value` into the plain values."""
     key, equals, text = change.partition("=")
-    path = tuple(key.strip().split("."))
+    path = tuple(nfc(key).strip().split("."))
     if not equals or not all(path):
         raise UserError(f'--set "{change}": not key=value → write, for instance, --set training.lr=3e-5')
     try:
@@ -102,17 +118,30 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
     """Return a recipe that knows its folder, with relative paths that only this folder has spelled out."""
 
     def move(name: str) -> str:
-        here, there = Path(name).expanduser(), folder / name
-        return str(there) if not _exists(here) and _exists(there) else name
+        # Some systems write file names with decomposed characters.
+        spelled = dict.fromkeys((name, normalize("NFD", name)))
+        places = [place for each in spelled for place in (each, str(folder / each))]
+        return next((place for place in places if _exists(place)), name)
 
     moved = recipe.located(move)
     moved._folder = folder
     return moved
 
 
-def _exists(path: Path) -> bool:
-    """Tell whether a path, or anything that fits a pattern, exists."""
-    return path.exists() or (glob.has_magic(str(path)) and any(glob.iglob(str(path), recursive=True)))
+def _exists(path: str) -> bool:
+    """Tell whether a path, or anything that fits a pattern, exists; one that no file can have does not."""
+    path = os.path.expanduser(path)
+    return os.path.exists(path) or (glob.has_magic(path) and any(glob.iglob(path, recursive=True)))
+
+
+def _composed(value: Any) -> Any:
+    """Return plain values with all their texts in one Unicode form, so that names which look the same are the same."""
+    if isinstance(value, str):
+        value.encode()  # which half of a character cannot be
+        return nfc(value)
+    if isinstance(value, Mapping):
+        return {_composed(key): _composed(each) for key, each in value.items()}
+    return [_composed(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 # Variants of a study -------------------------------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,9 +25,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from understill.errors import listed, nearest
+from understill.names import RULE, is_name
 from understill.plugins import Registry
 
 Fault = tuple[str, str]  # the key, with dots where it is nested, and what is wrong → what to write instead
+#: So many are put into words; to look for what each of thousands was meant to be would take minutes.
+MOST_FAULTS = 200
 Move = Callable[[str], str]  # from a path as it is written to one that the working folder has
 
 
@@ -80,7 +86,7 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if faults := list(self.faults()):
+        if faults := list(islice(self.faults(), MOST_FAULTS)):
             raise faulty(*faults)
         return self
 
@@ -144,6 +150,18 @@ def none_for(word: Any) -> BeforeValidator:
     return BeforeValidator(lambda value: None if type(value) is type(word) and value == word else value)
 
 
+def repeated(values: Iterable[Any]) -> list[Any]:
+    """Return what is there more than once, sorted."""
+    return sorted(value for value, count in Counter(values).items() if count > 1)
+
+
+def _as_name(value: str) -> str:
+    if not is_name(value):
+        raise ValueError(f"{shown(value)} cannot be a name → {RULE}")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_as_name)]
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,12 +13,14 @@ from typing import Any
 
 from understill.errors import listed
 from understill.recipe.overrides import KeyPath, Leaf, items, leaves, write
-from understill.recipe.section import Section, as_list, shown
+from understill.recipe.section import Section, as_list, repeated, shown
 
 #: The keys of a recipe that make a study of it.
 KEYS = ("seeds", "ablations", "factors")
 #: What all runs of a study share.
 COMMON = ("name", "seed", *KEYS, "output", "machine")
+#: The most variants of a study, teachers of a recipe, and seeds of either.
+MOST_VARIANTS, MOST_TEACHERS, MOST_SEEDS = 256, 256, 100
 #: What teachers of one grid may differ in.
 SECTIONS = ("encoder", "heads", "training", "finetune")
 
@@ -28,12 +31,14 @@ SECTIONS = ("encoder", "heads", "training", "finetune")
 def several_seeds(value: Any, first: int = 0) -> Any:
     """Take a number of seeds, or a list of them."""
     if isinstance(value, int):
-        if isinstance(value, bool) or not 1 <= value <= 100:
+        if isinstance(value, bool) or not 1 <= value <= MOST_SEEDS:
             raise ValueError(f"{shown(value)} is no number of seeds → write 3, or list them: [0, 1, 2]")
         return tuple(range(first, first + value))
     seeds = as_list(value) or ()
+    if len(seeds) > MOST_SEEDS:
+        raise ValueError(f"there are {len(seeds):,} seeds → list at most {MOST_SEEDS}")
     # However they are written: 1.0 and "1" are read as 1.
-    if isinstance(seeds, (list, tuple)) and len({str(seed).removesuffix(".0") for seed in seeds}) < len(seeds):
+    if len({str(seed).removesuffix(".0") for seed in seeds}) < len(seeds):
         raise ValueError("a seed is listed twice → list each once")
     return seeds
 
@@ -49,6 +54,8 @@ def grid_teachers(teacher: Any, root: type[Section]) -> list[Any]:
     if not isinstance(teacher, dict) or not teacher.get("grid") or not _varies(teacher, root):
         return [teacher]
     axes = dict(_axes(teacher))
+    if (count := math.prod(map(len, axes.values()))) > MOST_TEACHERS:
+        raise ValueError(f"grid: it stands for {count:,} teachers → vary less, at most {MOST_TEACHERS} have room")
     made = []
     for chosen in itertools.product(*axes.values()):
         one = copy.deepcopy({key: value for key, value in teacher.items() if key != "grid"})
@@ -57,7 +64,7 @@ def grid_teachers(teacher: Any, root: type[Section]) -> list[Any]:
                 write(one, path, value, root, "write a mapping")
             except ValueError as error:
                 raise ValueError(f"grid: {error}") from None
-        words = [re.sub(r"[^A-Za-z0-9._]+", "_", str(value).rstrip("/").rpartition("/")[2]) for value in chosen]
+        words = [re.sub(r"[^\w.]+", "_", str(value).rstrip("/").rpartition("/")[2]) for value in chosen]
         made.append({**one, "name": "-".join([str(one.get("name") or "teacher"), *words])})
     return made
 
@@ -109,11 +116,23 @@ class Variant:
     changes: tuple[Leaf, ...] = ()  # each with where it stands in the recipe
 
 
+def refuse_many(study: Mapping[Any, Any], key: str) -> None:
+    """Refuse a study of so many variants that nobody can have meant it, before any is made."""
+    counts = [len(items(levels)) or 1 for levels in study.values()]
+    if (count := math.prod(counts) if key == "factors" else len(study)) > MOST_VARIANTS:
+        raise ValueError(f"these are {count:,} variants → at most {MOST_VARIANTS} can be run as one study")
+
+
 def variants(values: Mapping[str, Any]) -> list[Variant]:
     """Return what a recipe's plain values stand for: every combination of its factors, or itself and its ablations.
 
     What has not the form of a study is left out here; validation reports it.
     """
+    for key in ("factors", "ablations"):
+        try:
+            refuse_many(dict(items(values.get(key))), key)
+        except ValueError:
+            return []
     factors = {
         str(factor): {str(level): _changes(given, ("factors", str(factor), str(level))) for level, given in levels}
         for factor, levels in ((factor, items(given)) for factor, given in items(values.get("factors")))
@@ -159,6 +178,5 @@ def study_faults(
             if path[0] in COMMON:
                 fix = f"a study may change anything but {listed(COMMON, 'and')}"
                 yield ".".join((name, *written)), f"all runs have the same {path[0]} → {fix}"
-    names = ["-".join(chosen) for chosen in itertools.product(*factors.values())]
-    for name in sorted({name for name in names if names.count(name) > 1}):
+    for name in repeated("-".join(chosen) for chosen in itertools.product(*factors.values())):
         yield "factors", f'two combinations would have the name "{name}" → rename a level'

@@ -14,8 +14,12 @@ from typing import Any
 import yaml
 
 from understill.errors import UserError
+from understill.names import nfc
 
 Lines = dict[tuple[str, ...], int]
+
+#: No recipe has more bytes, nor more values once aliases are written out, of which a few can mean billions.
+MOST_BYTES, MOST_VALUES = 250_000, 20_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -95,7 +99,8 @@ def read_yaml(path: Path) -> tuple[Any, Places]:
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the recipe file inside it")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8") from None
     except OSError as error:
@@ -116,12 +121,14 @@ def read_yaml_value(text: str, place: str) -> Any:
 
 
 def _parse(text: str, place: str) -> tuple[Any, Lines]:
+    if len(text.encode()) > MOST_BYTES:
+        raise UserError(f"{place}: more than {MOST_BYTES:,} bytes, which no recipe has → name data in files of its own")
     lines: Lines = {}
     try:
-        loader = _Loader(text)
+        loader = _Loader(nfc(text))
         node = loader.get_single_node()
         if node is not None:
-            _walk(node, (), lines, set())
+            _walk(node, (), lines, {})
         return (None if node is None else loader.construct_document(node)), lines
     except yaml.MarkedYAMLError as error:
         line, what = _in_words(error)
@@ -151,7 +158,6 @@ _MEANS = (
     ("could not find expected ':'", "point", "a colon is missing; write key: value"),
     ("cannot start any token", "point", "a value cannot begin with this sign; put it in quotes"),
     ("could not determine a constructor", "point", "tags, such as !this, have no meaning in a recipe; leave it out"),
-    ("unhashable key", "point", "a list or mapping cannot be a key"),
     ("single document", "point", "a second document begins with ---; leave one"),
 )
 
@@ -165,21 +171,37 @@ def _in_words(error: yaml.MarkedYAMLError) -> tuple[int, str]:
     return (mark.line + 1 if mark else 1), what
 
 
-def _walk(node: yaml.Node, path: tuple[str, ...], lines: Lines, seen: set[int]) -> None:
-    """Note the line of every value, and refuse a key that is written twice."""
+def _walk(node: yaml.Node, path: tuple[str, ...], lines: Lines, sizes: dict[int, int]) -> int:
+    """Note the line of every value, refuse keys that are written twice, and return how many values there are in all.
+
+    An alias counts as often as it stands somewhere; what is inside has its place where it is written.
+    """
     lines[path] = node.start_mark.line + 1
-    if id(node) in seen:
-        return  # an alias, which may even hold itself; what is inside has its place where it is written
-    seen.add(id(node))
+    if id(node) in sizes:
+        if not sizes[id(node)]:
+            raise _slip("an alias holds itself; write its value out", node)
+        return sizes[id(node)]
+    sizes[id(node)] = 0
+    inner: list[tuple[str, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
         names = set()
         for key, value in node.value:
-            name = str(key.value)
-            if name in names:
-                raise yaml.MarkedYAMLError(problem=f'the key "{name}" is written twice', problem_mark=key.start_mark)
-            names.add(name)
-            _walk(value, (*path, name), lines, seen)
-            lines[(*path, name)] = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise _slip("a list or mapping cannot be a key", key)
+            if key.value in names:
+                raise _slip(f'the key "{key.value}" is written twice', key)
+            names.add(key.value)
+            inner.append((key.value, value))
     elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            _walk(value, (*path, str(index)), lines, seen)
+        inner = [(str(index), value) for index, value in enumerate(node.value)]
+    size = 1 + sum(_walk(value, (*path, name), lines, sizes) for name, value in inner)
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        lines[(*path, key.value)] = key.start_mark.line + 1
+    if size > MOST_VALUES:
+        raise _slip(f"aliases included, there are more than {MOST_VALUES:,} values; write fewer", node)
+    sizes[id(node)] = size
+    return size
+
+
+def _slip(what: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=what, problem_mark=node.start_mark)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, Protocol
 
 from understill.errors import nearest
+from understill.names import nfc
 
 #: More labels than this are taken for scores or ids in the wrong column.
 MOST_LABELS = 1000
@@ -155,9 +156,9 @@ def plain(value: Any, column: str) -> str | None:
 
 
 def as_label(value: Any, column: str = "label") -> str | None:
-    """Return a label's name, whatever the file's type: 1, 1.0 and "1" are the same label."""
+    """Return a label's name, whatever the file's type and Unicode form: 1, 1.0 and "1" are the same label."""
     text = value if isinstance(value, str) else plain(value, column)
-    return (text.strip() or None) if text is not None else None
+    return (nfc(text).strip() or None) if text is not None else None
 
 
 def as_score(value: Any) -> float | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from understill.names import is_task_name
 from understill.tasks.base import KINDS, Kind
 from understill.tasks.metric import METRICS
 
@@ -70,8 +73,8 @@ class Task:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Task:
-        """Read back what `to_dict` wrote."""
-        return cls(
+        """Read back what `to_dict` wrote; a ValueError says what no task is like."""
+        task = cls(
             name=values["name"],
             kind=KINDS[values["kind"]],
             text=tuple(values["text"]),
@@ -83,3 +86,32 @@ class Task:
             head=values["head"],
             group=values.get("group"),
         )
+        task._refuse_nonsense()
+        return task
+
+    def _refuse_nonsense(self) -> None:
+        """Refuse what a changed file may claim: names that lead out of a folder, labels and ranges that are none."""
+        texts = [self.name, self.head, *self.text, *self.labels, *self.metrics]
+        texts += [text for text in (self.label, self.group) if text is not None]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("a name is no text")
+        for name in (self.name, self.head):
+            if not is_task_name(name):
+                raise ValueError(f'"{name[:100]}" is no name of a task')
+        if len(self.text) not in (1, 2) or len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"{self.name} has not one or two texts, or a label twice")
+        if self.range and not (len(self.range) == 2 and all(isinstance(end, (int, float)) for end in self.range)):
+            raise ValueError(f"the range of {self.name} is not two numbers")
+        if self.range and not -math.inf < self.range[0] < self.range[1] < math.inf:
+            raise ValueError(f"nothing lies in the range of {self.name}")
+
+
+def tasks_in(facts: Mapping[str, Any]) -> tuple[tuple[Task, ...], dict[str, int]]:
+    """Return the tasks of a model and the tokens that each reads, as its manifest has them."""
+    tasks = tuple(Task.from_dict(values) for values in facts["tasks"])
+    lengths = {task.name: int(facts["max_lengths"][task.name]) for task in tasks}
+    if not tasks or len(lengths) < len(tasks) or any(task.outputs < 1 for task in tasks):
+        raise ValueError("it names no task, one of them twice, or one without labels")
+    if not all(0 < length < 2**16 for length in lengths.values()):
+        raise ValueError("max_lengths lie between 1 and 65535")
+    return tasks, lengths

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from understill.errors import UserError
+from understill.names import nfc
 from understill.tasks import Task
 
 
 def by_name(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
     """Find labels among names: as they are written, else without regard to case, blanks, hyphens and underscores."""
+    names = [nfc(name) for name in names]
     exact = {label: names.index(label) for label in labels if label in names}
     free = {number: bare(name) for number, name in enumerate(names) if number not in exact.values()}
     rest = {label: bare(label) for label in labels if label not in exact}
@@ -22,7 +24,7 @@ def by_name(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
 
 def bare(name: str) -> str:
     """Return a name without what two writers of it may do differently."""
-    return "".join(name.casefold().replace("-", " ").replace("_", " ").split())
+    return nfc("".join(nfc(name).casefold().replace("-", " ").replace("_", " ").split()))
 
 
 def match_labels(teacher: str, outputs: Sequence[str], task: Task, given: Mapping[str, str]) -> list[int]:
@@ -41,17 +43,24 @@ def match_labels(teacher: str, outputs: Sequence[str], task: Task, given: Mappin
         if len(numbers) == len(task.labels) == len(outputs):
             return [numbers[label] for label in task.labels]
         why = "its labels are not those of the task"
-    example = ", ".join(f"{name}: {label}" for name, label in zip(outputs, task.labels, strict=False))
     raise UserError(
         f"teacher {teacher}: {why}; it has {_some(outputs)}, {task.name} has {_some(task.labels)} "
-        f"→ say which is which, for instance labels: {{{example}}}"
+        f"→ say which is which, for instance labels: {{{suggestion(outputs, task.labels)}}}"
     )
+
+
+def suggestion(names: Sequence[str], labels: Sequence[str]) -> str:
+    """Write which name may stand for which label: by name as far as that tells, the others in their order."""
+    known = {place: label for label, place in by_name(labels, names).items()}
+    rest = iter([label for label in labels if label not in known.values()])
+    pairs = [(name, known.get(place) or next(rest, None)) for place, name in enumerate(names)]
+    return ", ".join(f"{name}: {label}" for name, label in pairs if label is not None)
 
 
 def _number(key: str, outputs: Sequence[str]) -> int | None:
     numbers = {str(number): number for number in range(len(outputs))}
     numbers |= {f"LABEL_{number}": number for number in range(len(outputs))}
-    return (numbers | {name: number for number, name in enumerate(outputs)}).get(key)
+    return (numbers | {nfc(name): number for number, name in enumerate(outputs)}).get(key)
 
 
 def _some(names: Sequence[str]) -> str:

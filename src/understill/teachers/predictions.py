@@ -24,7 +24,7 @@ from understill.recipe import Recipe
 from understill.recipe.schema import PredictionsSpec
 from understill.tasks import Task
 from understill.tasks.cells import Fault, as_label, as_score, plain
-from understill.teachers.label_map import bare, by_name
+from understill.teachers.label_map import bare, by_name, suggestion
 from understill.teachers.protocol import Floats, Logits, Opening, Progress, Teacher
 
 Values = Literal["auto", "probabilities", "logits"]
@@ -227,8 +227,7 @@ def _form(name: str, file: File, task: Task, given: Mapping[str, str]) -> _Form:
     column = next((column for column in (_answered(task), "label", task.label) if column in free), None)
     if column is None:
         what = f"neither a column for each label of {task.name} ({_shown(task.labels)}) nor one that names the label"
-        example = ", ".join(f"{column}: {label}" for column, label in zip(free, task.labels, strict=False))
-        fix = f"name the columns so, or say which is which, for instance labels: {{{example}}}"
+        fix = f"name the columns so, or say which is which, for instance labels: {{{suggestion(free, task.labels)}}}"
         raise BadFile(str(file.path), f"{what}; the columns are: {_shown(there)}", fix)
     return _Form(task, texts, (column,), _names(name, task, given))
 

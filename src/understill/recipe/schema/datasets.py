@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from understill.errors import listed, nearest
-from understill.recipe.section import Count, Fault, Names, Positive, Section, as_list, as_text, one_of, shown
+from understill.recipe.section import Count, Fault, Names, Positive, Section, as_list, as_text, one_of, repeated, shown
 from understill.tasks import CLASSIFICATION, KINDS, Kind
 from understill.tasks.metric import may_score, metric_names
 
@@ -169,10 +169,10 @@ class TaskSpec(Section):
             yield "range", f"nothing lies between {self.range[0]:g} and {self.range[1]:g} → write [lowest, highest]"
         if len(self.labels) == 1:
             yield "labels", f'"{self.labels[0]}" is the only label; there is nothing to learn → name two or more'
-        for label in sorted({label for label in self.labels if self.labels.count(label) > 1}):
+        for label in repeated(self.labels):
             yield "labels", f'"{label}" is named twice → name each label once'
         columns = [*self.text, *(column for column in (self.label, self.group) if column)]
-        for column in sorted({column for column in columns if columns.count(column) > 1}):
+        for column in repeated(columns):
             key = "group" if column == self.group else "label" if column == self.label else "text"
             if key == "group" and column in self.text[:1]:
                 yield key, "rows with the same first text belong together anyway → leave it out"

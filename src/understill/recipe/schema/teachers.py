@@ -17,7 +17,7 @@ from pydantic import (
 from understill.errors import UserError, nearest
 from understill.plugins import TEACHERS
 from understill.recipe.schema.network import Partial
-from understill.recipe.section import Fault, Names, Section, Seed, as_text, faulty, shown
+from understill.recipe.section import Fault, Name, Names, Section, Seed, as_text, faulty, shown
 from understill.recipe.sweep import several_seeds
 
 AnySection = type[Section]  # since a teacher has a key of this name
@@ -27,7 +27,7 @@ class TeacherSpec(Section):
     """What every teacher has; each type has a section of its own."""
 
     type: str = ""  # trained, checkpoint, predictions, or what a plug-in is registered as
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
+    name: Name | None = None
     tasks: Names = ()  # all, where none is named
 
     trained: ClassVar[bool] = False  # whether the run trains it

@@ -1,0 +1,39 @@
+"""Names may be of any script, can be folders everywhere, and are the same where they look the same."""
+
+from __future__ import annotations
+
+from unicodedata import normalize
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understill.names import LONGEST, is_name, is_task_name, nfc
+
+
+@pytest.mark.parametrize("name", ["첫실험", "run-1", "tâche_2", "任务", "हिन्दी", "Прогон.3", "١٢", "tiếng_Việt"])
+def test_a_name_may_be_of_any_script(name: str) -> None:
+    assert is_name(nfc(name))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../../x", "a/b", "a\\b", "a b", "-a", "_a", ".a", "a\0", "a\n", "a:", "🙂", "a\u202eb", "a\u200bb",
+     "x" * (LONGEST + 1), "한" * 27, "\ud800", normalize("NFD", "첫실험"), "é".encode().decode("latin-1")],
+)  # fmt: skip
+def test_what_could_lead_out_of_a_folder_or_mislead_is_no_name(name: str) -> None:
+    assert not is_name(name)
+
+
+def test_the_name_of_a_task_has_no_dot() -> None:
+    assert is_name("a.b")
+    assert not is_task_name("a.b")
+
+
+@given(st.text())
+def test_a_name_fits_into_a_folder_and_stays_the_same(text: str) -> None:
+    if is_name(text):
+        assert nfc(text) == text
+        assert len(text.encode()) <= LONGEST
+        assert "/" not in text
+        assert not text.startswith(".")

@@ -456,7 +456,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(
 
     monkeypatch.setattr("understill.pipeline.exporting.write_onnx", fill)
     said = refused(run_folder[0], "onnx", tmp_path / "out", capsys)
-    assert "error: No space left on device → make room" in said
+    assert f"error: {tmp_path / 'out'}: No space left on device → make room" in said
 
 
 def test_a_place_where_no_folder_can_be_made_is_one_sentence(

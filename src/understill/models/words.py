@@ -182,7 +182,7 @@ def read_config(folder: Path) -> WordsConfig | None:
     """Return the config of a network over words; None where a folder holds another model."""
     try:
         architecture = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
         return None
     if architecture != WordsConfig.model_type:
         return None

@@ -65,6 +65,10 @@ class DataError(Problems):
     """Rows or files that cannot be used as they stand."""
 
 
+class ModelError(Exception):
+    """A model fails on texts that it should answer: for whoever runs it to mend, and no fault of who asks."""
+
+
 class TrainingError(UserError):
     """Training cannot continue, for instance because the loss is NaN."""
 
@@ -98,7 +102,7 @@ class Collector:
 
 
 @contextmanager
-def no_panic(place: object) -> Iterator[None]:
+def no_panic(place: object, kind: type[Exception] = UserError) -> Iterator[None]:
     """Word the failure of a tokeniser, even a panic, which Python takes for no Exception, as a fault of its file."""
     try:
         yield
@@ -106,7 +110,7 @@ def no_panic(place: object) -> Iterator[None]:
         # The library raises nothing narrower than Exception, and the class of its panics cannot be imported.
         if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
-        raise UserError(f"{place}: the tokeniser fails: {str(error)[:200]} → copy the whole folder again") from None
+        raise kind(f"{place}: the tokeniser fails: {str(error)[:200]} → copy the whole folder again") from None
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:

@@ -290,6 +290,6 @@ def test_a_tenth_is_held_out_of_a_hundred_rows_and_more(files: Path) -> None:
 @pytest.mark.parametrize("name", ["cache", "문의", "x" * 120, "한" * 60])
 def test_whatever_a_file_is_called_its_draft_is_a_recipe(name: str, files: Path) -> None:
     (files / f"{name}.csv").write_bytes((files / "tickets.csv").read_bytes())
-    text = draft_recipe([Path(f"{name}.csv")])
+    text = draft_recipe([Path(f"{name}.csv")]).text
     recipe = make_recipe(read_yaml_value(text, "draft"))
     assert next(iter(recipe.tasks)).startswith(name[:15])

@@ -258,6 +258,8 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object], sealed: bool
         (lambda facts: facts["max_lengths"].update(mood=float("inf")), "OverflowError"),
         (lambda facts: facts.update(tasks=5), "broken: TypeError"),
         (lambda facts: facts.update(tasks=[]), "it names no task"),
+        (lambda facts: facts["tasks"][0].update(head="other"), "mood has the head of another task"),
+        (lambda facts: facts["max_lengths"].update(mood=60_000), "more tokens than config.json has room for"),
     ],
 )
 def test_a_manifest_that_was_changed_with_its_checksums_is_held_to_the_weights(

@@ -399,3 +399,18 @@ def test_a_study_of_too_many_runs_is_refused_before_it_is_expanded(study: dict[s
 def test_of_thousands_of_mistakes_some_are_put_into_words() -> None:
     assert len(problems(**{f"unknown{number}": 1 for number in range(5000)})) == 200
     assert len(problems(student={"tasks": [f"u{number}" for number in range(5000)]})) == 200
+
+
+@pytest.mark.parametrize(
+    ("teacher", "count"),
+    [
+        ({}, 2),
+        ({"tasks": "together"}, 1),
+        ({"seeds": 3}, 6),
+        ({"seeds": "student", "folds": 4}, 8),
+        ({"tasks": ["mood"], "folds": 5, "seeds": [1, 2]}, 10),
+    ],
+)
+def test_the_models_of_a_run_are_counted_as_they_are_trained(teacher: dict[str, Any], count: int) -> None:
+    assert recipe(teachers=[teacher]).model_count == count + 1
+    assert recipe(teachers=[teacher], models="each").model_count == count + 2

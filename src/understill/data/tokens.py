@@ -17,7 +17,7 @@ from understill.artifact import Artifact
 from understill.atomic import write_json
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
 from understill.data.taskdata import TaskData, blocks
-from understill.errors import UserError, no_panic
+from understill.errors import ModelError, UserError, no_panic
 from understill.inference.truncation import RowTokenizer, closing, cut
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[str | tuple[str, str]], max_length: int) -> Tokens:
         """Return the tokens of some texts or pairs, without gold."""
-        with no_panic("the model"):
+        with no_panic("the model", ModelError):
             rows = self.row_tokenizer(texts, max_length)
         return Tokens(
             folder=Path(),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.atomic import read_facts, refuse_incomplete
-from understill.errors import UserError, no_panic
+from understill.errors import ModelError, UserError, no_panic
 from understill.inference.cores import cores
 from understill.inference.predictor import Predictions, Predictor
 from understill.inference.truncation import RowTokenizer
@@ -143,7 +143,7 @@ class OnnxModel(Predictor):
         try:
             answers = self.session.run([output_name(name) for name in logits], {name: feed[name] for name in self.asks})
         except Exception as error:  # onnxruntime has classes of its own
-            raise UserError(f"{self.source / GRAPH} cannot answer: {str(error).splitlines()[0]}") from error
+            raise ModelError(f"{self.source / GRAPH} cannot answer: {str(error).splitlines()[0]}") from error
         for own, answer in zip(logits.values(), answers, strict=True):
             own[places] = answer
 
@@ -163,7 +163,7 @@ class OnnxModel(Predictor):
         """Return the tokens of texts, or of pairs, at most so many of each."""
         flat, lengths, second = [np.empty(0, np.int32)], [], []
         for first in range(0, len(rows), BLOCK):
-            with no_panic(self.source):
+            with no_panic(self.source, ModelError):
                 pieces = self.row_tokenizer(rows[first : first + BLOCK], max_length)
             flat.append(np.fromiter(itertools.chain.from_iterable(ids for ids, _ in pieces), np.int32))
             lengths += [len(ids) for ids, _ in pieces]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.errors import UserError, nearest
+from understill.errors import ModelError, UserError, nearest
 from understill.tasks import Task
 from understill.tasks.classification import probabilities
 
@@ -106,8 +106,11 @@ class Predictor(ABC):
     def finite_logits(
         self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task]
     ) -> dict[str, Predictions]:
-        """Return the logits of each task, or refuse to answer where one is no number."""
-        predictions = self.logits(texts, pairs, tasks)
+        """Return the logits of each task, or say what is wrong with a model that fails, or whose answers are no numbers."""
+        try:
+            predictions = self.logits(texts, pairs, tasks)
+        except ModelError as error:
+            raise UserError(str(error)) from error
         for name, each in predictions.items():
             refuse_no_numbers(str(self.source), name, each)
         return predictions

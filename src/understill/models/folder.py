@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from understill.errors import UserError
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.manifest import FORMAT, MANIFEST, read_manifest
 from understill.models.multitask import MultiTaskModel
+from understill.models.transformer import max_tokens
 from understill.tasks import Task
 
 WEIGHTS = "model.safetensors"
@@ -85,6 +87,8 @@ def load_model(folder: Path) -> ModelFolder:
     manifest = read_manifest(folder)
     refuse_incomplete(folder, ("config.json", "tokenizer.json", WEIGHTS, MANIFEST))
     config = load_config(str(folder), str(folder))
+    if max(manifest.max_lengths.values()) > (max_tokens(config) or math.inf):
+        raise UserError(f"{folder}: {MANIFEST} names more tokens than config.json has room for")
     try:
         weights = load_file(folder / WEIGHTS)
         model = MultiTaskModel(build_encoder(config, manifest.pooling), manifest.tasks, manifest.heads)

@@ -145,7 +145,8 @@ class Recipe(Section):
     @property
     def model_count(self) -> int:
         """How many teachers and students one run trains at most, fine-tuning aside."""
-        times = [(spec, (len(spec.seeds) or 1) * (spec.folds or 1)) for spec in self.trained]
+        seeds = [1 if spec.seeds == "student" else len(spec.seeds) or 1 for spec in self.trained]
+        times = [(spec, count * (spec.folds or 1)) for spec, count in zip(self.trained, seeds, strict=True)]
         taught = sum(count * (len(spec.tasks or self.tasks) if spec.models == "each" else 1) for spec, count in times)
         return taught + (1 if self.together else len(self.student.tasks or self.tasks))
 

@@ -112,6 +112,8 @@ def tasks_in(facts: Mapping[str, Any]) -> tuple[tuple[Task, ...], dict[str, int]
     lengths = {task.name: int(facts["max_lengths"][task.name]) for task in tasks}
     if not tasks or len(lengths) < len(tasks) or any(task.outputs < 1 for task in tasks):
         raise ValueError("it names no task, one of them twice, or one without labels")
+    if strange := [task.name for task in tasks if task.head != task.name]:
+        raise ValueError(f"{strange[0]} has the head of another task")
     if not all(0 < length < 2**16 for length in lengths.values()):
         raise ValueError("max_lengths lie between 1 and 65535")
     return tasks, lengths

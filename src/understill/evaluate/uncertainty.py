@@ -47,8 +47,11 @@ class SeedScores:
 
     @cached_property
     def seed_variance(self) -> float:
-        """The variance of the mean that other seeds add to what other rows bring."""
-        return max(self.seed_error - self.seed_by_row, 0.0)
+        """The variance of the mean that other seeds add to what other rows bring.
+
+        Few seeds may be alike by chance, so less of seed × row is taken out of their variance.
+        """
+        return max(self.seed_error - self.seed_by_row * (self.count - 1) / self.count, 0.0)
 
     @cached_property
     def seed_by_row(self) -> float:
@@ -63,14 +66,14 @@ class SeedScores:
     def interval(self) -> Interval:
         """Return the interval of the mean over other rows and, where there are several, other seeds.
 
-        Rows and seeds each have their own quantile, and less of seed × row is taken out of few seeds: they may be alike
-        by chance, and with one side alone nothing makes up for that.
+        Rows and seeds each have their own quantile, and still less of seed × row is taken out: with one side alone no
+        other makes up for seeds that are alike by chance.
         """
         if self.count == 1:
             low, high = np.quantile(self.by_rows, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
             return Interval(float(low), float(high))
         free = self.count - 1
-        seeds = max(self.seed_error - self.seed_by_row * free / self.count, 0.0)
+        seeds = max(self.seed_error - self.seed_by_row * (free / self.count) ** 2, 0.0)
         reach = float(np.hypot(_t(LEVEL) * self.by_rows.std(), _t(LEVEL, free) * seeds**0.5))
         return Interval(self.mean - reach, self.mean + reach)
 

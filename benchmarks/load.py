@@ -302,28 +302,24 @@ def to_the_end(
 
 def under_attack(name: str, model: Path, asked: Sequence[Question], options: argparse.Namespace) -> dict[str, Any]:
     """Ask as a bystander, in turns while there is quiet and while others attack."""
-    quiet, loud, results = [], [], Counter[str]()
+    quiet, loud, cores, results = [], [], [], Counter[str]()
     total, most = Outcome(), 0.0
 
     async def turn(port: int, process: int, attack: str | None) -> float:
         nonlocal most
-        seconds = options.round_seconds
-        command = [
-            sys.executable,
-            str(Path(__file__).with_name("_hostile.py")),
-            str(attack),
-            str(port),
-            str(seconds + 1),
-        ]
-        attacker = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE) if attack else None
+        seconds, program = options.round_seconds, Path(__file__).with_name("_hostile.py")
+        command = [sys.executable, program, attack, port, seconds + 1]
+        attacker = await asyncio.create_subprocess_exec(*map(str, command), stdout=subprocess.PIPE) if attack else None
         if attacker:
             await asyncio.sleep(1.0)  # until it has begun
+        before = cpu(process)
         asking = asyncio.create_task(bystander(port, asked, seconds))
         while not asking.done():
             most = max(most, memory(process))
             await asyncio.sleep(0.1)
         outcome = asking.result()
         if attacker:
+            cores.append(round((cpu(process) - before) / seconds, 2))
             results.update(json.loads((await attacker.communicate())[0]))
             total.statuses += outcome.statuses
             total.errors += outcome.errors
@@ -345,6 +341,7 @@ def under_attack(name: str, model: Path, asked: Sequence[Question], options: arg
         "ratio": round(statistics.median(one / other for one, other in zip(loud, quiet, strict=True)), 2),
         "bystander": dict(total.statuses) | dict(total.errors),
         "attackers": dict(results),
+        "cores_of_server": cores,
         "memory_mib": [round(before), round(most)],
         **check(asked, total),
     }

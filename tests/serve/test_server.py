@@ -258,7 +258,9 @@ def test_the_manual_needs_nothing_from_elsewhere_and_names_every_route(server: S
     assert set(schema["paths"]) == {"/v1/predict", "/v1/tasks", "/healthz", "/readyz", "/metrics"}
     for path in schema["paths"]:
         assert f"<code>{'POST' if path == '/v1/predict' else 'GET'} {path}</code>" in manual
-    assert set(schema["paths"]["/v1/predict"]["post"]["responses"]) == {"200", "401", "408", "413", "422", "500", "503"}
+    assert set(schema["paths"]["/v1/predict"]["post"]["responses"]) == set(
+        ["200", "401", "408", "413", "421", "422", "431", "500", "503"]
+    )
     question = schema["components"]["schemas"]["Question"]
     assert len(question["examples"]) == 3
     assert question["properties"]["texts"]["anyOf"][1]["maxItems"] == 50, "this server's own limit"

@@ -23,7 +23,7 @@ from understill.tasks import Task
 CHUNK = 8
 #: Seconds that a pass of a slow model may take, so that who comes meanwhile need not wait for longer; and the long rows
 #: of it, which gain nothing from company.
-PASS_SECONDS, LONG_SECONDS = 0.5, 0.02
+PASS_SECONDS, LONG_SECONDS = 0.5, 0.01
 #: Rows that a pass may have however slow the model is: with fewer it would be slower still.
 MIN_ROWS = 4
 #: The cost of a row, in characters: a constant, those of its texts up to a limit, since models truncate, and an eighth

@@ -12,7 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from understill.data.batch import Batch, Batches, Stream
+from understill.data.taskdata import TaskData, Writer
 from understill.data.tokens import Tokens
+from understill.evaluate.predict import save_predictions
+from understill.inference.predictor import Predictions
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.pipeline.engine import run_stages
 from understill.pipeline.graph import stages_of
@@ -135,3 +138,25 @@ def joint_targets(
     stages = stages_of([plan], {model.folder: model.name for model in plan.all_models})
     run_stages(stages, [targets.folder.name for targets in distillation.targets], plan.recipe.machine)
     return join_targets(plan, distillation)
+
+
+def keep_predictions(home: Path, task: Task, score: float) -> None:
+    """Keep predictions of 100 rows with such an accuracy or correlation; every model is wrong on rows of its own."""
+    rng = np.random.default_rng(list(str(home).encode()))
+    data = home / f"{task.name}.arrow"
+    home.mkdir(parents=True, exist_ok=True)
+    writer, gold = Writer(data, task), np.arange(100) % 2.0
+    right = rng.permutation(100) < round(100 * score)
+    logits = np.stack([gold != right, gold == right], axis=1)
+    if not task.labels:
+        gold, noise = np.linspace(0, 5, 100), rng.normal(size=100)
+        line = (gold - gold.mean()) / gold.std()
+        noise -= noise.mean() + line * (line @ noise) / 100
+        logits = (score * line + (1 - score**2) ** 0.5 * noise / noise.std())[:, None]
+    for row, value in enumerate(gold):
+        writer.add(f"{row:024d}", ["a"] * len(task.text), task.labels[int(value)] if task.labels else float(value))
+    writer.close()
+    predictions = Predictions(task, logits.astype(np.float32))
+    save_predictions(
+        home / "predictions" / f"{task.name}.dev.parquet", TaskData(task, "dev", data, "", 100), predictions
+    )

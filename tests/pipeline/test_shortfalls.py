@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from helpers import keep_predictions
 from understill import terminal
 from understill.pipeline import Run, TrainedModel
 from understill.pipeline.shortfalls import marks_of, shortfalls
@@ -104,7 +105,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def run_of(accuracy: float, seed: int = 0) -> Run:
     """A run of one model beside a probe of 80."""
     found = {"mood/dev": {"accuracy": accuracy, "f1": 0.1}}
-    model = TrainedModel("multi", "model", Path("artifacts") / f"multi{seed}", found, [], 1.0)
+    model = TrainedModel("multi", "model", Path("artifacts") / f"multi{seed}" / "model", found, [], 1.0)
     floors = ({"mood/dev": {"accuracy": value, "f1": 0.9}} for value in (0.5, 0.8))
     cell = Cell("", {}, seed, recipe_of())
     run = Run(Path("runs/one"), (model,), next(floors), {}, {}, {"mood": MOOD}, cell=cell)
@@ -125,11 +126,16 @@ def test_a_run_without_shortfalls_has_no_marks(shown: io.StringIO) -> None:
     assert "↓" not in shown.getvalue() and "frozen" not in shown.getvalue()
 
 
-def test_of_several_seeds_the_mean_counts(shown: io.StringIO) -> None:
+def test_of_several_seeds_the_mean_counts(shown: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed, accuracy in enumerate((0.66, 0.74)):
+        keep_predictions(Path("artifacts") / f"multi{seed}", MOOD, accuracy)
     terminal.show_study([run_of(0.66, 0), run_of(0.74, 1)])
     text = shown.getvalue()
     assert f"\n{SENTENCE}\n" in text and "70.0 ± 5.7 ↓" in text
     assert "│ linear probe" not in text, "seeds are counted of models alone"
-    shown.truncate(0)
+    shown.seek(0), shown.truncate(0)
+    for seed, accuracy in enumerate((0.76, 0.84)):
+        keep_predictions(Path("artifacts") / f"multi{seed}", MOOD, accuracy)
     terminal.show_study([run_of(0.76, 0), run_of(0.84, 1)])
     assert "↓" not in shown.getvalue() and "frozen" not in shown.getvalue()

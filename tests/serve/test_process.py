@@ -23,7 +23,7 @@ import pytest
 
 from kinds import BEST
 from serving import Served, export_tiny, serving
-from understill.atomic import seal
+from understill.atomic import CHECKSUMS
 from understill.cli import main
 from understill.errors import UserError
 from understill.inference.loading import load
@@ -346,7 +346,7 @@ def test_a_worker_that_cannot_be_replaced_leaves_the_other_alone_until_it_can(
             assert pauses[:3] == [0.05, 0.1, 0.2]
             content = slow_to_load(away)
             away.rename(model)
-            hand_out = opened_by_somebody(model / "tokenizer.json")
+            hand_out = opened_by_somebody(model / CHECKSUMS)
             client.settimeout(0.5)
             with pytest.raises(TimeoutError):
                 client.recv(15)
@@ -427,11 +427,11 @@ def test_when_nobody_is_left_who_answers_and_nobody_can_begin_it_gives_up(
 
 
 def slow_to_load(model: Path) -> bytes:
-    """Make a model one that is being loaded until somebody hands out the content of its tokeniser."""
-    content = (model / "tokenizer.json").read_bytes()
-    (model / "tokenizer.json").unlink()
-    seal(model)
-    os.mkfifo(model / "tokenizer.json")
+    """Make a model one that is being loaded until somebody hands out the content of its checksums."""
+    path = model / CHECKSUMS
+    content = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)
     return content
 
 
@@ -450,6 +450,9 @@ def opened_by_somebody(path: Path) -> Callable[[bytes], None]:
     os.set_blocking(descriptors[0], True)
 
     def hand_out(content: bytes) -> None:
+        whole = path.with_name("whole")
+        whole.write_bytes(content)
+        whole.replace(path)  # whoever reads it again finds a file
         with os.fdopen(descriptors[0], "wb") as file:
             file.write(content)
 
@@ -589,7 +592,7 @@ def test_an_open_address_without_keys_is_warned_of(exports: dict[str, Path], tmp
 
 
 def test_a_teacher_without_a_task_of_the_model_is_refused(exports: dict[str, Path], tmp_path: Path) -> None:
-    other = export_tiny(tmp_path, "static", (replace(BEST, name="else"),))
+    other = export_tiny(tmp_path, "static", (replace(BEST, name="else", head="else"),))
     done = start(exports["student"], "--teacher", other)
     assert done.returncode == 2 and "has no task of the model's, which are mood, topic" in done.stderr
 

@@ -384,7 +384,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "label-twice": (
         lambda folder: edit(folder, task=task_with(labels=("delivery", "money", "money"))),
-        "its labels are delivery, money and money",
+        "has no task that can be read .topic has not one or two texts, or a label twice",
     ),
 }
 

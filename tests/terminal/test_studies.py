@@ -8,15 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
+from helpers import keep_predictions
 from understill import terminal
-from understill.data.taskdata import TaskData, Writer
-from understill.evaluate.predict import save_predictions
 from understill.evaluate.significance import holm
-from understill.inference.predictor import Predictions
 from understill.pipeline import Run, TrainedModel, conclude
 from understill.recipe import Cell, make_recipe
 from understill.tasks import Task
@@ -43,28 +40,6 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def keep(home: Path, task: Task, score: float) -> None:
-    """Keep predictions of 100 rows with such an accuracy or correlation; every model is wrong on rows of its own."""
-    rng = np.random.default_rng(list(str(home).encode()))
-    data = home / f"{task.name}.arrow"
-    home.mkdir(parents=True, exist_ok=True)
-    writer, gold = Writer(data, task), np.arange(100) % 2.0
-    right = rng.permutation(100) < round(100 * score)
-    logits = np.stack([gold != right, gold == right], axis=1)
-    if not task.labels:
-        gold, noise = np.linspace(0, 5, 100), rng.normal(size=100)
-        line = (gold - gold.mean()) / gold.std()
-        noise -= noise.mean() + line * (line @ noise) / 100
-        logits = (score * line + (1 - score**2) ** 0.5 * noise / noise.std())[:, None]
-    for row, value in enumerate(gold):
-        writer.add(f"{row:024d}", ["a"] * len(task.text), task.labels[int(value)] if task.labels else float(value))
-    writer.close()
-    predictions = Predictions(task, logits.astype(np.float32))
-    save_predictions(
-        home / "predictions" / f"{task.name}.dev.parquet", TaskData(task, "dev", data, "", 100), predictions
-    )
-
-
 def some_run(cell: Cell, number: int, baseline: float, student: float, tasks: Mapping[str, Task] = TASKS) -> Run:
     """A run whose student has an accuracy, and a correlation ten points below it."""
 
@@ -73,7 +48,7 @@ def some_run(cell: Cell, number: int, baseline: float, student: float, tasks: Ma
         scores = {"mood/dev": classes, "queue/dev": classes, "similar/dev": {"pearson": score - 0.1}}
         mine = {f"{task}/dev": scores[f"{task}/dev"] for task in tasks}
         for task in tasks.values():
-            keep(Path("artifacts") / name, task, score if task.labels else score - 0.1)
+            keep_predictions(Path("artifacts") / name, task, score if task.labels else score - 0.1)
         return TrainedModel(role, role, Path("artifacts") / name / "model", mine, [], 60.0)
 
     models = (

@@ -86,7 +86,7 @@ def mean_of_tasks(tasks: Sequence[SeedScores]) -> SeedScores:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class WeightedMean:
     """A weighted sum of sides' mean scores, and the variance that other rows and other seeds would bring."""
 
     value: float
@@ -114,7 +114,7 @@ def _t(level: float, degrees: float = np.inf) -> float:
     return float(stats.t.ppf((1 + level) / 2, degrees))
 
 
-def estimate(sides: Sequence[SeedScores], weights: Sequence[float], units: int) -> Estimate:
+def estimate(sides: Sequence[SeedScores], weights: Sequence[float], units: int) -> WeightedMean:
     """Return a weighted sum of sides' mean scores over so many rows, or other units, that all of them answered."""
     weighted = list(zip(weights, sides, strict=True))
     drawn = np.sum([weight * side.by_rows for weight, side in weighted], axis=0)
@@ -126,7 +126,7 @@ def estimate(sides: Sequence[SeedScores], weights: Sequence[float], units: int) 
     least = float(min((free for _, free in several), default=max(units - 1, 1)))
     degrees = max((rows + sum(seeds)) ** 2 / doubt, least) if doubt else least
     value = float(sum(weight * side.mean for weight, side in weighted))
-    return Estimate(value, drawn, rows, seeds, degrees)
+    return WeightedMean(value, drawn, rows, seeds, degrees)
 
 
 def difference(one: SeedScores, other: SeedScores, units: int, discordant: int) -> Difference:

@@ -106,7 +106,7 @@ class Predictor(ABC):
     def finite_logits(
         self, texts: Sequence[str], pairs: Sequence[str] | None, tasks: Sequence[Task]
     ) -> dict[str, Predictions]:
-        """Return the logits of each task, or say what is wrong with a model that fails, or whose answers are no numbers."""
+        """Return the logits of each task; of a model that fails, or answers no numbers, say what is wrong."""
         try:
             predictions = self.logits(texts, pairs, tasks)
         except ModelError as error:

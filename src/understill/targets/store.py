@@ -198,7 +198,10 @@ def _mismatch(manifest: Mapping[str, Any], data: TaskData, teachers: Mapping[str
     """Say why stored targets are not those of this data and these teachers as they are now; empty where they are."""
     if manifest["format"] != FORMAT:
         return f"{MANIFEST} has format {manifest['format']}, and this understill reads format {FORMAT}"
-    task, theirs = data.task, Task.from_dict(manifest["task"])
+    try:
+        task, theirs = data.task, Task.from_dict(manifest["task"])
+    except (ValueError, KeyError, TypeError) as error:
+        return f"{MANIFEST} has no task that can be read ({error})"
     if (theirs.name, theirs.kind) != (task.name, task.kind):
         return f"it is of the {theirs.kind} task {theirs.name}, not of the {task.kind} task {task.name}"
     if manifest["split"] != data.split:

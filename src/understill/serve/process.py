@@ -19,9 +19,9 @@ import uvicorn
 
 from understill.inference.cores import cores
 from understill.serve.app import make_app
+from understill.serve.connections import KEEP_ALIVE, Connections, protocol_of
 from understill.serve.logs import log_event
 from understill.serve.prometheus import ServerMetrics
-from understill.serve.protocol import KEEP_ALIVE, Connections, protocol_of
 from understill.serve.service import Service
 from understill.serve.settings import ServerSettings, name_of
 from understill.serve.sockets import BACKLOG, accept_waiting, drop_new_connections

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from serving import Served, serving
 from understill.errors import UserError
+from understill.serve.connections import MAX_HEAD, MAX_HEADERS, MAX_PIPELINED
 from understill.serve.process import RESERVED, connections_of
-from understill.serve.protocol import MAX_HEAD, MAX_HEADERS, MAX_PIPELINED
 from understill.serve.schemas import MAX_TASKS, is_simple
 from understill.serve.settings import ServerSettings
 
@@ -62,8 +62,8 @@ def cut(server: Served, reason: str) -> float:
 
 #: A server that is as impatient as a test.
 IMPATIENT = """
-from understill.serve import app, protocol
-protocol.HEAD_SECONDS = protocol.WRITE_SECONDS = app.BODY_TIMEOUT = 1
+from understill.serve import app, connections
+connections.HEAD_SECONDS = connections.WRITE_SECONDS = app.BODY_TIMEOUT = 1
 from understill.cli import main
 main()
 """

@@ -1,4 +1,4 @@
-"""The HTTP protocol: uvicorn's, with limits on what a client may send, how slowly, and over how many connections."""
+"""Connections: HTTP as uvicorn speaks it, with limits on what a client may send, how slowly, and over how many."""
 
 from __future__ import annotations
 

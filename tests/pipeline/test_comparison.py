@@ -148,8 +148,10 @@ def test_a_smaller_error_is_better(tmp_path: Path) -> None:
 def test_models_that_may_be_alike_are_not_told_apart(tmp_path: Path) -> None:
     names = [run_of(tmp_path, "one", [0.8]), run_of(tmp_path, "two", [0.8], first=9)]
     claim = compare(names)[0].claim
-    assert claim.startswith("Nothing may be claimed of B against A. On mood the difference may be chance: +")
-    assert "a true difference of 8.4 would have been found with a probability of 80.0 %" in claim
+    assert claim.startswith(
+        "Nothing may be claimed of B against A. On mood the difference of B from A may be chance: +"
+    )
+    assert "a true difference of 8.4 would have been found with a probability of 80 %" in claim
 
 
 def test_a_part_is_named_after_a_colon(tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ def _sentence(row: Compared, first: str, second: str, tasks: int) -> str:
     unseen = ""
     if result.detectable is not None:
         size = numbers.score(metric, result.detectable)
-        unseen = f"; a true difference of {size} would have been found with a probability of {numbers.percent(POWER)}"
-    return f"{where} the difference may be chance: {figures}{unseen}."
+        unseen = f"; a true difference of {size} would have been found with a probability of {round(100 * POWER)} %"
+    return f"{where} the difference of {second} from {first} may be chance: {figures}{unseen}."
 
 
 def _by_task(rows: Sequence[Compared], who: str) -> str:

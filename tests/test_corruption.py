@@ -29,4 +29,4 @@ def test_a_sample_of_damage_changes_no_result(trials: Trials) -> None:
 
 @pytest.mark.slow
 def test_damage_to_every_kind_of_file_changes_no_result(trials: Trials) -> None:
-    check(trials.run(260))
+    check(trials.run(520))

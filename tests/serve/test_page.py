@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-
 
 #: A label that would be an element of the page, were it not text.
 MARKUP = "<img src=x onerror=document.title='gone'>"
-QUEUE = replace(TOPIC, name="queue", labels=tuple(f"queue {number}" for number in range(9)))
+QUEUE = replace(TOPIC, name="queue", head="queue", labels=tuple(f"queue {number}" for number in range(9)))
 TASKS = (MOOD, replace(TOPIC, labels=("delivery", MARKUP, "access")), STARS, QUEUE, FOLLOWS, ALIKE, BEST)
 SINGLE = [task.name for task in TASKS if not task.pair]
 PAIR = [task.name for task in TASKS if task.pair]

@@ -595,6 +595,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write(options.out, "cpu", settings, rows)
 
 
+def _span(values: Sequence[float]) -> str:
+    return f"{min(values):.1f} to {max(values):.1f}"
+
+
 def report(rows: Sequence[dict[str, Any]]) -> None:
     """Print the figures that were taken last."""
     row = rows[-1]
@@ -605,8 +609,11 @@ def report(rows: Sequence[dict[str, Any]]) -> None:
         show(f"{row['model']} under {row['part']}", 2, ["what", "figure"], lines)
     elif row["part"] == "hostile":
         attacks = [each for each in rows if each["part"] == "hostile" and each["model"] == row["model"]]
-        names = ("attack", "ratio", "quiet_p99", "attacked_p99", "bystander", "memory_mib", "attackers")
-        show(f"{row['model']} attacked", 1, names, [[str(each[name]) for name in names] for each in attacks])
+        lines = [
+            [each["attack"], str(each["ratio"]), *(_span(each[side]) for side in ("quiet_p99", "attacked_p99"))]
+            for each in attacks
+        ]
+        show(f"{row['model']} attacked", 1, ["attack", "ratio", "quiet p99, ms", "attacked p99, ms"], lines)
     elif row["part"] == "end":
         lines = [[name, *(str(each[name]) for each in rows[-2:])] for name in row]
         show(f"{row['model']}, SIGTERM under load", 3, ["what", "kept open", "anew"], lines)

@@ -175,8 +175,9 @@ def test_any_file_that_is_not_as_it_was_saved_is_refused_by_name(harm: str, save
 
 
 def test_a_file_that_is_added_is_no_damage(saved: Path) -> None:
+    tasks = load_model(saved).tasks
     (saved / "notes.txt").write_text("mine")
-    load_model(saved)
+    assert load_model(saved).tasks == tasks
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:

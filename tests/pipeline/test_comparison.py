@@ -304,6 +304,19 @@ def test_the_mean_over_tasks_is_tested_first_and_by_itself(tmp_path: Path) -> No
     assert "Task by task, after Holm's correction: " in result.claim
 
 
+def test_a_diagnostic_set_has_its_row_and_no_part_in_the_mean(tmp_path: Path) -> None:
+    """It has no head of its own, so it is no task that is averaged or counted."""
+    diagnostic = Task("axes", "classification", ("text",), "label", MOOD.labels, metrics=("accuracy",), head="mood")
+    runs = []
+    for start, (name, skill) in enumerate((("one", 0.7), ("two", 0.9))):
+        extra = {diagnostic: answers(diagnostic, 1 - skill, start)}
+        runs.append(str(made_run(tmp_path, name, [{**both(skill, 9 * start), **extra}])))
+    (result,) = compare(runs)
+    assert [row.name for row in result.rows] == ["mean", "mood", "topic", "axes"]
+    assert result.mean.difference.delta == pytest.approx(np.mean([row.difference.delta for row in result.compared[:2]]))
+    assert result.claim.startswith("On the mean of 2 tasks B is better")
+
+
 def test_dev_sets_of_one_size_are_not_drawn_alike(tmp_path: Path) -> None:
     """Of tasks with the very same answers the mean's variance is half of one's, and not all of it."""
     runs = []

@@ -83,6 +83,7 @@ class Comparison:
     second: str
     mean: Compared | None  # None where fewer than two tasks can be averaged
     compared: tuple[Compared, ...]
+    averaged: int = 0  # the number of tasks that the mean is of
     taught_alike: bool = False  # whether the seeds of a side learnt from one set of teachers
 
     @property
@@ -109,17 +110,12 @@ class Comparison:
         """Return the claim in words, with the two sides under these names."""
         sentences = [] if self.claims else [f"Nothing may be claimed of {second} against {first}."]
         if self.mean or len(self.compared) == 1:
-            sentences.append(_sentence(self.primary, first, second, len(self.averaged) if self.mean else 0))
+            sentences.append(_sentence(self.primary, first, second, self.averaged))
         if len(self.compared) > 1:
             sentences.append(_by_task(self.compared, f"{second} is"))
         if self.claims:
             sentences.append(self._scope())
         return " ".join(sentences)
-
-    @property
-    def averaged(self) -> list[Compared]:
-        """The tasks that the mean is of."""
-        return [each for each in self.compared if _averages(each.place, each.metric)]
 
     def _scope(self) -> str:
         claimed = [each for each in self.rows if each.verdict]
@@ -240,11 +236,6 @@ def _common(sides: Sequence[Side]) -> list[str]:
     return both
 
 
-def _averages(place: str, metric: str) -> bool:
-    """Tell whether a dev set takes part in the mean: the first one of a task, by a metric that is no error."""
-    return place.endswith("/dev") and not is_error(metric)
-
-
 class _Sampled(NamedTuple):
     """Sides on one dev set, resampled together."""
 
@@ -292,8 +283,8 @@ def _mean(sides: Sequence[Side], samples: Mapping[str, _Sampled]) -> list[SeedSc
 
 
 def averages(place: str, task: Task) -> bool:
-    """Tell whether a dev set takes part in the mean over tasks."""
-    return task.head == task.name and _averages(place, task.metrics[0])
+    """Tell whether a dev set takes part in the mean: a task's first, with its own head, by a metric that is no error."""
+    return task.head == task.name and place.endswith("/dev") and not is_error(task.metrics[0])
 
 
 def compare_pair(first: Side, second: Side) -> Comparison:
@@ -301,16 +292,14 @@ def compare_pair(first: Side, second: Side) -> Comparison:
     sides = (first, second)
     samples = {place: _sample(place, sides) for place in _common(sides)}
     compared = tuple(_compared(place, sides, sample) for place, sample in samples.items())
-    mean, averaged = None, _mean(sides, samples)
-    if averaged:
-        own = [sample.resampled for place, sample in samples.items() if averages(place, sample.task)]
-        result = difference(
-            averaged[1], averaged[0], sum(each.units for each in own), sum(each.discordant for each in own)
-        )
-        result = result._replace(effect=None)  # rows of different tasks have no common deviation
-        one, other = (_summary(side) for side in averaged)
-        mean = Compared(MEAN, "", one, other, result, _by_seeds(averaged), False, None)
-    return Comparison(first.name, second.name, mean, compared, first.taught_alike or second.taught_alike)
+    taught_alike = first.taught_alike or second.taught_alike
+    if not (means := _mean(sides, samples)):
+        return Comparison(first.name, second.name, None, compared, taught_alike=taught_alike)
+    own = [sample.resampled for place, sample in samples.items() if averages(place, sample.task)]
+    result = difference(means[1], means[0], sum(each.units for each in own), sum(each.discordant for each in own))
+    result = result._replace(effect=None)  # rows of different tasks have no common deviation
+    mean = Compared(MEAN, "", _summary(means[0]), _summary(means[1]), result, _by_seeds(means), False, None)
+    return Comparison(first.name, second.name, mean, compared, len(own), taught_alike)
 
 
 def _compared(place: str, sides: tuple[Side, Side], sample: _Sampled) -> Compared:

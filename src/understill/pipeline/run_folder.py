@@ -53,7 +53,7 @@ def begin_record(study: Study) -> dict[str, Any]:
         "state": "running",
         "started": time.time(),
         "recipe": file_digest(folder / RECIPE),
-        "code": {kind: code_digest(kind) for kind in DECIDES},
+        "code": {artefact: code_digest(artefact) for artefact in DECIDES},
         "uses": uses,
         "roles": roles,
     }
@@ -69,7 +69,7 @@ def code_change(recipe: Recipe) -> str:
     except (OSError, ValueError):  # the first run, or one whose record is broken
         return ""
     known = record.get("code", {})
-    if not any(known.get(kind) != code_digest(kind) for kind in DECIDES):
+    if not any(known.get(artefact) != code_digest(artefact) for artefact in DECIDES):
         return ""
     models = "trains models" if known.get("model") != code_digest("model") else "makes results"
     version = f" (understill {made['understill']})" if (made := record.get("made_with")) else ""

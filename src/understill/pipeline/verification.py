@@ -70,7 +70,7 @@ def _run(folder: Path) -> Iterator[Verified]:
 
 
 def _names(output: Path, folder: str, kinds: tuple[str, ...]) -> list[str]:
-    paths = (path for kind in kinds for path in (output / folder).glob(f"{kind}-*"))
+    paths = (path for artefact in kinds for path in (output / folder).glob(f"{artefact}-*"))
     return sorted(path.name for path in paths if path.is_dir())
 
 

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING
 from understill.numbers import delta, effect_size, interval, mean_spread, p_value, score
 from understill.terminal import console
 
-#: The p-value below which a difference is claimed.
-CLAIMED = 0.05
-
 if TYPE_CHECKING:
     from understill.evaluate.significance import Difference
     from understill.pipeline.comparison import Comparison
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 def show_comparisons(comparisons: Sequence[Comparison]) -> None:
     """Show the result of each comparison, the mean over tasks first, and what may be claimed of it."""
-    from understill.pipeline.comparison import better_than_all
+    from understill.pipeline.comparison import CLAIMED, better_than_all
 
     for each in comparisons:
         console.say(f"A: {each.first}\nB: {each.second}")

@@ -283,7 +283,7 @@ def _mean(sides: Sequence[Side], samples: Mapping[str, _Sampled]) -> list[SeedSc
 
 
 def averages(place: str, task: Task) -> bool:
-    """Tell whether a dev set takes part in the mean: a task's first, with its own head, by a metric that is no error."""
+    """Tell whether a dev set takes part in the mean: a task's first, with its own head, by no error."""
     return task.head == task.name and place.endswith("/dev") and not is_error(task.metrics[0])
 
 

@@ -23,7 +23,7 @@ from understill.serve.http_errors import HANDLERS, too_large, too_many_large, to
 from understill.serve.middleware import AccessMiddleware, RequestLog
 from understill.serve.openapi import docs_page, openapi_schema
 from understill.serve.prometheus import CONTENT_TYPE
-from understill.serve.schemas import is_simple, read_question
+from understill.serve.schemas import FEW_VALUES, is_simple, read_question
 from understill.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -127,18 +127,19 @@ async def _body(request: Request, service: Service, turn: AsyncExitStack) -> byt
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:16]) > limit:  # Python itself refuses numbers of thousands of digits
         raise over_limit
-    body = bytearray()
+    body, values = bytearray(), 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
             async for piece in request.stream():
                 body += piece
+                values += sum(map(piece.count, (b",", b"[", b"{")))  # at most: texts may hold them too
                 if len(body) > limit:
                     raise over_limit
                 if len(body) > LARGE >= len(body) - len(piece):
                     await _wait_for(service.large_requests, turn)
     except TimeoutError:
         raise too_slow(BODY_TIMEOUT) from None
-    if len(body) > LARGE and not is_simple(body, rows):
+    if values > FEW_VALUES and not is_simple(body, rows):
         raise too_large(f"the body has more values than {rows:,} rows can have → send fewer rows at once")
     return body
 

@@ -92,7 +92,7 @@ class QueuedRequest:
 
 
 @dataclass(eq=False)
-class Line:
+class RequestQueue:
     """Requests whose next rows can share a pass: of one text or of two, and short or long."""
 
     seconds: float  # that a pass may take
@@ -155,7 +155,7 @@ class Batcher:
         short, long = (pass_seconds, MIN_ROWS), (long_seconds, cores())  # fewer would leave cores idle
         # By whether there are two texts, and whether rows are long. Lines take turns.
         kinds = [(pair, is_long) for is_long in (False, True) for pair in (False, True)]
-        self._lines = {kind: Line(*(long if kind[1] else short)) for kind in kinds}
+        self._lines = {kind: RequestQueue(*(long if kind[1] else short)) for kind in kinds}
         self._turns = list(self._lines.values())
         self._changed = threading.Condition()
         self._open = True
@@ -208,7 +208,7 @@ class Batcher:
             self.on_pass(ModelPass(rows, answered, len(chunks), seconds, errors[0] if errors else None))
             self.on_level(self.waiting)
 
-    def _take(self) -> tuple[Line, list[Chunk]] | None:
+    def _take(self) -> tuple[RequestQueue, list[Chunk]] | None:
         """Wait for rows and return those of the next pass; none when the queue is closed and empty."""
         with self._changed:
             while True:
@@ -225,11 +225,11 @@ class Batcher:
                 if not self._open:
                     return None
 
-    def _waiting_lines(self) -> list[Line]:
+    def _waiting_lines(self) -> list[RequestQueue]:
         """Return the lines in which somebody waits, that whose turn it is first."""
         return [line for line in self._turns if line.requests]
 
-    def _next_chunks(self, line: Line) -> list[Chunk]:
+    def _next_chunks(self, line: RequestQueue) -> list[Chunk]:
         """Take rows of a line, a chunk of each request in turn."""
         begun: dict[QueuedRequest, int] = {}  # where the rows of this pass begin
         rows, budget = 0, line.seconds * line.speed

@@ -127,18 +127,21 @@ async def _body(request: Request, service: Service, turn: AsyncExitStack) -> byt
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:16]) > limit:  # Python itself refuses numbers of thousands of digits
         raise over_limit
-    body, values = bytearray(), 0
+    body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
             async for piece in request.stream():
                 body += piece
-                values += sum(map(piece.count, (b",", b"[", b"{")))  # at most: texts may hold them too
                 if len(body) > limit:
                     raise over_limit
                 if len(body) > LARGE >= len(body) - len(piece):
                     await _wait_for(service.large_requests, turn)
     except TimeoutError:
         raise too_slow(BODY_TIMEOUT) from None
+    values = 0  # at most: texts may hold these signs too
+    for start in range(0, len(body), LARGE) if len(body) > LARGE else ():
+        values += sum(body.count(sign, start, start + LARGE) for sign in (b",", b"[", b"{"))
+        await asyncio.sleep(0)  # others have their turns
     if values > FEW_VALUES and not is_simple(body, rows):
         raise too_large(f"the body has more values than {rows:,} rows can have → send fewer rows at once")
     return body

@@ -106,7 +106,10 @@ def add(run: Path, name: str, together: int = 1) -> Path:
         "command": data.command(name, data.seeds_asked(name)),
         "date": time.strftime("%Y-%m-%d", time.gmtime(record["finished"])),
         "machine": f"one {made['device']}; {versions}",
-        "minutes": {**kept.get("minutes", {}), flat(seeds): round((record["finished"] - record["started"]) / 60 / together, 1)},
+        "minutes": {
+            **kept.get("minutes", {}),
+            flat(seeds): round((record["finished"] - record["started"]) / 60 / together, 1),
+        },
         "scores": {column: values for column, values in scores.items() if values},
     }
     path = data.RESULTS / f"{name}.json"

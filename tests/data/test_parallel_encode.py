@@ -83,7 +83,7 @@ def test_a_panic_in_another_process_is_worded_here(monkeypatch: pytest.MonkeyPat
     path = tmp_path / "tokenizer.json"
     encoder().backend.save(str(path))
     with pytest.raises(Exception, match="index out of bounds") as caught:
-        parallel_encode._encode_in_worker(str(path), "right", False, ROWS, 16)
+        parallel_encode._encode_in_worker("digest", str(path), "right", False, ROWS, 16)
     assert type(caught.value) is Exception  # what `no_panic` words
 
     def fail(*_: Any) -> Iterator[Encoded]:

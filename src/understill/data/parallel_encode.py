@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,7 +59,8 @@ def encode_blocks(
     with tempfile.TemporaryDirectory(prefix="understill-") as folder:
         path = Path(folder) / "tokenizer.json"
         tokenizer.backend.save(str(path), pretty=False)
-        facts = (str(path), tokenizer.side, tokenizer.backend.encode_special_tokens)
+        digest = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        facts = (digest, str(path), tokenizer.side, tokenizer.backend.encode_special_tokens)
         pool = get_reusable_executor(workers)  # kept for the next call, which then need not wait for its start
         running: deque[Future[Encoded]] = deque()
         for rows in blocks:
@@ -69,17 +70,25 @@ def encode_blocks(
         yield from (future.result() for future in running)
 
 
-def _encode_in_worker(path: str, side: str, split_special: bool, rows: Sequence[Any], max_length: int) -> Encoded:
+def _encode_in_worker(
+    digest: str, path: str, side: str, split_special: bool, rows: Sequence[Any], max_length: int
+) -> Encoded:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # of this process alone
     try:
-        return encode_rows(_open(path, side, split_special), rows, max_length)
+        if (key := (digest, side, split_special)) not in _opened:
+            _opened.clear()  # one at a time: a worker outlives who called it
+            _opened[key] = _open(path, side, split_special)
+        return encode_rows(_opened[key], rows, max_length)
     except BaseException as error:
         if type(error).__name__ == "PanicException":  # it cannot be sent to another process
             raise Exception(str(error)) from None
         raise
 
 
-@cache
+#: What a worker holds from call to call: the file is another one each time, the tokeniser mostly the same.
+_opened: dict[tuple[str, str, bool], RowTokenizer] = {}
+
+
 def _open(path: str, side: str, split_special: bool) -> RowTokenizer:
     from tokenizers import Tokenizer
 

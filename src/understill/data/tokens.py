@@ -109,9 +109,10 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[str | tuple[str, str]], max_length: int) -> Tokens:
         """Return the tokens of some texts or pairs, without gold."""
-        blocks = (texts[start : start + BLOCK_ROWS] for start in range(0, len(texts), BLOCK_ROWS))
+        size = BLOCK_ROWS if (workers := workers_for(len(texts))) == 1 else BLOCK_ROWS // 4  # so that none waits long
+        blocks = (texts[start : start + size] for start in range(0, len(texts), size))
         with no_panic("the model", ModelError):
-            made = list(encode_blocks(self.row_tokenizer, blocks, max_length, workers_for(len(texts))))
+            made = list(encode_blocks(self.row_tokenizer, blocks, max_length, workers))
         ids, lengths, second = (np.concatenate(part) for part in zip(*made, strict=True)) if made else NO_ROWS
         return Tokens(
             folder=Path(),

@@ -31,9 +31,9 @@ from understill.recipe.schema import HeadsSpec
 from understill.tasks import Task
 
 #: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
-BUDGET = 1 << 16
+BUDGET = 1 << 17
 #: How many times as many are read at once by a network that costs little a token.
-LIGHT = 16
+LIGHT = 8
 #: Fewer rows than this are not worth the preparations of a light network.
 MANY = 32
 

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from unicodedata import category, normalize
 
-from understill.errors import UserError
-
 #: Bytes of a name in UTF-8. Folders are named after a teacher, a task and a seed together, and file systems take 255.
 LONGEST = 80
 #: What a name is made of, for messages.
@@ -39,14 +37,14 @@ def is_task_name(text: str) -> bool:
 
 
 def matching(pattern: str) -> list[str]:
-    """Return the paths that fit a pattern, if it looks at few enough."""
+    """Return the paths that fit a pattern; OverflowError where there are too many files to look at."""
     parts = Path(pattern).parts
     first = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     entries, depth = 0, len(parts) if "**" not in parts else float("inf")
     for folder, folders, files in os.walk(Path(*parts[:first])):
         entries += len(folders) + len(files)
         if entries > MOST_ENTRIES:
-            raise UserError(f"{pattern}: there are more than {MOST_ENTRIES:,} files to look at → name a smaller folder")
+            raise OverflowError(f"there are more than {MOST_ENTRIES:,} files to look at")
         deeper = len(Path(folder).parts) + 1 < depth
         folders[:] = [name for name in folders if deeper and not name.startswith(".")]
     return sorted(glob.glob(pattern, recursive=True))

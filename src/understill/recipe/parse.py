@@ -131,7 +131,10 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
 def _exists(path: str) -> bool:
     """Tell whether a path, or anything that fits a pattern, exists; one that no file can have does not."""
     path = os.path.expanduser(path)
-    return os.path.exists(path) or (glob.has_magic(path) and bool(matching(path)))
+    try:
+        return os.path.exists(path) or (glob.has_magic(path) and bool(matching(path)))
+    except OverflowError:
+        return True  # who reads the files will say so
 
 
 def _composed(value: Any) -> Any:

@@ -281,23 +281,22 @@ def test_heads_begin_as_the_recipe_says(start: str, open_recipe: Callable[..., R
 
 
 def test_a_contrastive_stage_ends_half_way_between_the_first_weights_and_the_last(
-    open_recipe: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_recipe: Callable[..., Recipe], tmp_path: Path
 ) -> None:
-    plan = make_plan(open_recipe(training={"batch": 8, "steps": 4, "lr": 1e-3, "start": "contrastive"}))
-    (model,) = plan.models
     from understill.models.encoder import load_tokenizer
-    from understill.pipeline import initial_weights
 
-    tokens = Tokeniser(load_tokenizer("tiny", model.start.place), {"mood": 32}, tmp_path, lambda event: None)
-
-    def weights(share: float) -> dict[str, torch.Tensor]:
-        monkeypatch.setattr(initial_weights, "SHARE", share)
+    def weights(**stage: float) -> dict[str, torch.Tensor]:
+        training = {"batch": 8, "steps": 4, "lr": 1e-3, "start": "contrastive", "contrastive": stage}
+        plan = make_plan(open_recipe(training=training))
+        (model,) = plan.models
+        tokens = Tokeniser(load_tokenizer("tiny", model.start.place), {"mood": 32}, tmp_path, lambda event: None)
         network, batches = first_weights(model), make_batches(plan, model, tokens, {})
         for _ in prepare_heads(ModelInputs(plan, model, "multi", tokens, {}, lambda _: None), network, batches):
             pass
         return {name: weight.detach() for name, weight in network.encoder.named_parameters()}
 
-    first, half, last = weights(0.0), weights(0.5), weights(1.0)
+    (model,) = make_plan(open_recipe()).models
+    first, half, last = weights(share=0.0), weights(), weights(share=1.0)
     assert all(torch.equal(first[name], weight) for name, weight in first_weights(model).encoder.named_parameters())
     assert any(not torch.equal(first[name], last[name]) for name in first)
     for name, weight in half.items():

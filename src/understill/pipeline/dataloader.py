@@ -19,7 +19,7 @@ from understill.events import Tokenising, Watch, counting
 from understill.pipeline.plan.parts import Fold, ModelPlan, Plan
 from understill.targets.store import LOGITS
 from understill.tasks import Task
-from understill.teachers.folds import fold_of
+from understill.teachers.folds import fold_by_class, fold_of
 from understill.train.device import pick_device
 
 #: The teachers' joint answers to every row, [rows, …] by column, of each task and split.
@@ -92,6 +92,13 @@ def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined
     )
 
 
+def held_out(data: TaskData, fold: Fold) -> NDArray[np.bool_]:
+    """Return which rows a fold leaves out."""
+    numbers = fold_by_class(data, fold.count) if fold.by_class else fold_of(data, fold.count)
+    held: NDArray[np.bool_] = numbers == fold.number
+    return held
+
+
 def chosen_rows(
     data: TaskData, groups: NDArray[np.int64] | None, answers: NDArray[np.float32] | None, fold: Fold | None
 ) -> NDArray[np.int64] | None:
@@ -103,7 +110,7 @@ def chosen_rows(
             what = "the teachers score no two candidates of any query"
             raise UserError(f"{data.task.name}/unlabelled: {what} → name other files, or set student.unlabelled: 0")
     if fold:
-        chosen = chosen & (fold_of(data, fold.count) != fold.number)
+        chosen = chosen & ~held_out(data, fold)
         if not chosen.any():
             raise UserError(f"{data.task.name} has too few rows for {fold.count} folds → write fewer folds")
     return None if chosen.all() else np.flatnonzero(chosen)

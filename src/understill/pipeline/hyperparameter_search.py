@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from understill.atomic import read_record, write_record
 from understill.data.encode import has_gold
 from understill.data.groups import grouping
-from understill.data.taskdata import TaskData
 from understill.evaluate.metrics import primary, score
 from understill.evaluate.predict import predict
 from understill.events import Tuned, Turn
 from understill.losses.fused import make_objective
 from understill.models.multitask import MultiTaskModel
-from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
+from understill.pipeline.contrastive_share import FOLDS, TO_BE_TRIED, choose_share, fold_steps, is_open
+from understill.pipeline.dataloader import ModelInputs, Tokeniser, held_out, make_batches
 from understill.pipeline.hyperparameters import (
     BEGINNINGS,
     PAIRS,
@@ -40,7 +39,6 @@ from understill.pipeline.plan.parts import Fold, ModelPlan, Plan
 from understill.recipe.schema import HeadSpec, Settings
 from understill.recipe.section import Every
 from understill.tasks import Task
-from understill.teachers.folds import fold_of
 from understill.train.device import make_accelerator
 from understill.train.fit import fit
 from understill.train.loop import Step
@@ -77,9 +75,11 @@ def tune(inputs: ModelInputs) -> Generator[None, None, Choice]:
         trial: dict[str, Mapping[str, float]] = {}
         for each in candidates:
             trial[each.name] = yield from _try(inputs, each, len(candidates))
-        held = sum(int(_held_out(plan.loaded[task.name].splits["train"]).sum()) for task in model.tasks)
+        held = sum(int(held_out(plan.loaded[task.name].splits["train"], HELD).sum()) for task in model.tasks)
         choice = choose(choice, candidates, trial, model.tasks, held)
         choice = replace(choice, seconds=time.monotonic() - began)
+    elif is_open(model, choice.settings, shape):
+        choice = yield from choose_share(inputs, choice, shape)
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_record(kept, choice.facts())
     inputs.watch(Tuned(inputs.title, choice.reasons))
@@ -107,7 +107,11 @@ def foreseen(plan: Plan, model: ModelPlan) -> tuple[Choice, float]:
         tried = f"to be tried on held-out rows first: {', '.join(names)}"
         return replace(choice, reasons=(*settled, tried), trial={name: {} for name in names}), 1 + TRIAL
     training = choice.settings.training
-    before = contrast_steps(shape.total) if training.start == "contrastive" else 0
+    given = training.contrastive.steps if training.contrastive else None
+    before = given or contrast_steps(shape.total) if training.start == "contrastive" else 0
+    if is_open(model, choice.settings, shape):
+        before += FOLDS * fold_steps(shape.total)
+        choice = replace(choice, reasons=(*choice.reasons, TO_BE_TRIED))
     return choice, 1 + before / max(training.steps or 1, 1)
 
 
@@ -185,17 +189,11 @@ def _try(inputs: ModelInputs, candidate: Candidate, count: int) -> Generator[Non
     return {task.name: _held_score(plan, network, task, inputs.tokens) for task in model.tasks}
 
 
-def _held_out(data: TaskData) -> NDArray[np.bool_]:
-    """Return which training rows the trial leaves out."""
-    held: NDArray[np.bool_] = fold_of(data, HELD.count) == HELD.number
-    return held
-
-
 def _held_score(plan: Plan, network: MultiTaskModel, task: Task, tokens: Tokeniser) -> float:
     """Score a model on the rows of a task that the trial left out."""
     data = plan.loaded[task.name].splits["train"]
     rows, groups = tokens(data), grouping(data)
-    held = np.flatnonzero(_held_out(data) & has_gold(rows.gold))
+    held = np.flatnonzero(held_out(data, HELD) & has_gold(rows.gold))
     part = rows.take(held)
     values = predict(network, part, task, plan.recipe.evaluation.batch).values
     scores = score(task, np.asarray(part.gold, np.float64), values, None if groups is None else groups[held])

@@ -21,6 +21,7 @@ from understill.models.multitask import MultiTaskModel, continued, new_model
 from understill.models.siamese import Siamese
 from understill.pipeline.dataloader import ModelInputs, chosen_rows
 from understill.pipeline.plan.parts import ModelPlan
+from understill.recipe.schema import Contrastive
 from understill.tasks import Task
 from understill.train.device import make_accelerator
 from understill.train.loop import steps
@@ -36,8 +37,6 @@ DECAY = 1.0
 SETTLED = 0.01
 #: Steps of a contrastive stage for each row, and at least and at most so many in all.
 STEPS_PER_ROW, FEWEST, MOST_STEPS = 0.75, 12, 160
-#: How far the encoder goes from its first weights to those that the contrastive stage ends with.
-SHARE = 0.5
 
 
 def first_weights(model: ModelPlan) -> MultiTaskModel:
@@ -99,9 +98,9 @@ def _outputs(gold: NDArray[np.float32], task: Task, regression: str) -> NDArray[
     return (gold - low) / (high - low)
 
 
-def contrast_steps(rows: int) -> int:
+def contrast_steps(rows: int, per_row: float = STEPS_PER_ROW) -> int:
     """Return how many steps a contrastive stage takes."""
-    return min(max(int(STEPS_PER_ROW * rows), FEWEST), MOST_STEPS)
+    return min(max(int(per_row * rows), FEWEST), MOST_STEPS)
 
 
 def _contrast(inputs: ModelInputs, network: MultiTaskModel, batches: Batches) -> Generator[None]:
@@ -109,7 +108,8 @@ def _contrast(inputs: ModelInputs, network: MultiTaskModel, batches: Batches) ->
     plan, model, watch = inputs.plan, inputs.model, inputs.watch
     training = model.settings.training
     rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
-    count = contrast_steps(rows)
+    stage = training.contrastive or Contrastive()
+    count = stage.steps or contrast_steps(rows)
     training = training.model_copy(update={"steps": count, "head_lr": None})
     accelerator = make_accelerator(plan.recipe.machine, training.precision)
     vectors = Vectors(network.to(accelerator.device)).train()
@@ -129,7 +129,7 @@ def _contrast(inputs: ModelInputs, network: MultiTaskModel, batches: Batches) ->
         yield
     guard.check(names, training)
     accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)
-    # What the encoder knew goes on counting: the mean of both is better than either (docs/defaults.md).
+    # What the encoder knew goes on counting: often the mean of both is better than either (docs/defaults.md).
     with torch.no_grad():
         for name, weight in network.encoder.named_parameters():
-            weight.lerp_(first[name], 1 - SHARE)
+            weight.lerp_(first[name], 1 - stage.share)

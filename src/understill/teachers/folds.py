@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from understill.data.encode import all_gold
 from understill.data.taskdata import TaskData, source_rows, text_keys
 from understill.teachers.protocol import Logits, Progress
 
@@ -21,6 +22,13 @@ def fold_of(data: TaskData, folds: int) -> NDArray[np.int64]:
     row's fold.
     """
     return (_keys_of(data) % np.uint64(folds)).astype(np.int64)
+
+
+def fold_by_class(data: TaskData, folds: int) -> NDArray[np.int64]:
+    """Return each row's fold, so that every fold has its share of each class."""
+    numbers = np.empty(data.rows, np.int64)
+    numbers[np.argsort(all_gold(data), kind="stable")] = np.arange(data.rows) % folds
+    return numbers
 
 
 def _keys_of(data: TaskData) -> NDArray[np.uint64]:

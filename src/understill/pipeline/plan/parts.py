@@ -48,11 +48,12 @@ class Fold:
 
     number: int
     count: int
+    by_class: bool = False  # every part has its share of each class; otherwise by text
 
     @property
     def facts(self) -> tuple[int | str, ...]:
         """What decides the rows of the part, for fingerprints."""
-        return self.number, self.count, "by text"
+        return self.number, self.count, "by class" if self.by_class else "by text"
 
 
 @dataclass(frozen=True)

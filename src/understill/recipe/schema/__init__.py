@@ -14,13 +14,14 @@ from understill.recipe.schema.network import (
 )
 from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment
 from understill.recipe.schema.teachers import CheckpointSpec, PredictionsSpec, TeacherSpec, TrainedSpec
-from understill.recipe.schema.training import Evaluation, Machine, Output, Sampling, Training
+from understill.recipe.schema.training import Contrastive, Evaluation, Machine, Output, Sampling, Training
 
 __all__ = [
     "Anneal",
     "AugmentSpec",
     "Best",
     "CheckpointSpec",
+    "Contrastive",
     "DataSpec",
     "DemoData",
     "Distil",

@@ -31,6 +31,13 @@ class Sampling(Section):
         return named[value]
 
 
+class Contrastive(Section):
+    """The stage of `start: contrastive`: its steps, and how far the encoder goes to where they end."""
+
+    steps: Count | None = None  # none: three quarters of a step a row
+    share: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+
 class Training(Section):
     """The hyperparameters of training."""
 
@@ -41,6 +48,7 @@ class Training(Section):
     lr: Chosen = "auto"  # auto: tuned on the training rows, with all that is not given here
     head_lr: Positive | None = None  # of the heads, where theirs is another
     start: Literal["auto", "fresh", "zero", "probe", "fitted", "contrastive"] = "auto"  # what heads begin with
+    contrastive: Contrastive | None = None  # where it is open, as above; with lr: auto by trial on the training rows
     optimizer: Literal["adamw", "adamax", "adadelta"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     eps: Positive = 1e-6

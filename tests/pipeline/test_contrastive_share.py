@@ -62,7 +62,9 @@ def test_the_encoder_goes_all_of_the_way_where_it_has_to_learn_and_pinned_trains
     assert chosen is not None
     assert chosen["settings"]["training"]["contrastive"] == {"steps": 90, "share": 1.0}
     (tuned,) = [event for event in events if isinstance(event, Tuned)]
-    assert tuned.reasons[-1].startswith("the encoder goes all of the way in that stage, of 90 steps (on 60 rows in 3")
+    assert tuned.reasons[-1].startswith(
+        "the contrastive stage moves the encoder all of the way (on 60 held-out rows: frozen "
+    )
     monkeypatch.setattr(contrastive_share, "first_weights", None)
     pinned = result.folder / "pinned.yaml"
     assert tuned.reasons[-1] in pinned.read_text()

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from understill.data.encode import has_gold
 from understill.evaluate.predict import predict
-from understill.models.multitask import MultiTaskModel
 from understill.pipeline.dataloader import ModelInputs, held_out, make_batches
 from understill.pipeline.hyperparameters import Choice, Shape
 from understill.pipeline.initial_weights import contrast_steps, first_weights, prepare_heads
@@ -29,7 +28,9 @@ MOST_STEPS, BATCH = 50, 16
 MARGIN = 2.0
 #: Steps of that stage for each row.
 STEPS_PER_ROW = 1.5
-TO_BE_TRIED = f"to be tried on {FOLDS} folds first: the encoder goes half of the way in that stage, or all of it"
+TO_BE_TRIED = (
+    f"to be tried on {FOLDS} folds first: the contrastive stage moves the encoder half of the way, or all of it"
+)
 
 
 def is_open(model: ModelPlan, settings: Settings, shape: Shape) -> bool:
@@ -47,28 +48,28 @@ def fold_steps(rows: int) -> int:
 
 def choose_share(inputs: ModelInputs, choice: Choice, shape: Shape) -> Generator[None, None, Choice]:
     """Compare probes on the frozen encoder and at the end of a contrastive stage, on rows that neither has seen."""
-    began, right = time.monotonic(), {"frozen": np.zeros(0, bool), "contrastive": np.zeros(0, bool)}
-    stage = {
-        "contrastive": Contrastive(steps=fold_steps(shape.total), share=1.0),
-        "batch": min(choice.settings.training.batch, BATCH),
-    }
+    began, frozen, moved = time.monotonic(), np.zeros(0, bool), np.zeros(0, bool)
+    stage = Contrastive(steps=fold_steps(shape.total), share=1.0)
+    short = _changed(choice.settings, contrastive=stage, batch=min(choice.settings.training.batch, BATCH))
     for number in range(FOLDS):
-        title = f"{inputs.title}, fold {number + 1} of {FOLDS}"
-        fold = replace(inputs, model=replace(inputs.model, fold=Fold(number, FOLDS, by_class=True)), title=title)
-        network = first_weights(fold.model).to(pick_device(inputs.plan.recipe.machine))
-        for name, start in (("frozen", "fitted"), ("contrastive", "contrastive")):
-            settings = _changed(choice.settings, **stage, start=start)
-            tried = replace(fold, model=replace(fold.model, settings=settings))
-            batches = make_batches(inputs.plan, tried.model, inputs.tokens, inputs.joined)
-            yield from prepare_heads(tried, network, batches)
-            right[name] = np.append(right[name], _held_right(tried, network))
-    whole = clearly_better(right["contrastive"], right["frozen"])
+        frozen = np.append(frozen, (yield from _held_right(inputs, _changed(short, start="fitted"), number)))
+    for number in range(FOLDS):
+        # Where the rows that are left, all right, would not be enough, they need not be tried.
+        if not clearly_better(np.append(moved, np.ones(len(frozen) - len(moved), bool)), frozen):
+            break
+        moved = np.append(moved, (yield from _held_right(inputs, short, number)))
+    whole = len(moved) == len(frozen) and clearly_better(moved, frozen)
     steps = contrast_steps(shape.total, STEPS_PER_ROW) if whole else contrast_steps(shape.total)
     settings = _changed(choice.settings, contrastive=Contrastive(steps=steps, share=1.0 if whole else 0.5))
-    way = f"{'all' if whole else 'half'} of the way in that stage, of {steps} steps"
-    evidence = ", ".join(f"{name} {100 * each.mean():.1f}" for name, each in right.items())
-    reason = f"the encoder goes {way} (on {len(right['frozen'])} rows in {FOLDS} folds: {evidence})"
-    return Choice(settings, (*choice.reasons, reason), {}, time.monotonic() - began)
+    return Choice(settings, (*choice.reasons, _reason(frozen, moved, whole)), {}, time.monotonic() - began)
+
+
+def _reason(frozen: NDArray[np.bool_], moved: NDArray[np.bool_], whole: bool) -> str:
+    count = len(moved) or len(frozen)
+    parts = {"frozen": frozen[:count], "moved all of the way": moved}
+    scores = ", ".join(f"{name} {100 * part.mean():.1f}" for name, part in parts.items() if len(part))
+    way = "all of the way" if whole else "half of the way"
+    return f"the contrastive stage moves the encoder {way} (on {count} held-out rows: {scores})"
 
 
 def clearly_better(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> bool:
@@ -81,14 +82,17 @@ def _changed(settings: Settings, **changes: Any) -> Settings:
     return settings.model_copy(update={"training": settings.training.model_copy(update=changes)})
 
 
-def _held_right(inputs: ModelInputs, network: MultiTaskModel) -> NDArray[np.bool_]:
-    """Return which rows of the held-out fold a model has right, those of all tasks."""
-    plan, model, parts = inputs.plan, inputs.model, []
-    assert model.fold
-    network.eval()
+def _held_right(inputs: ModelInputs, settings: Settings, number: int) -> Generator[None, None, NDArray[np.bool_]]:
+    """Prepare a model on the rows outside a fold, and return which of the fold's rows it has right, of all tasks."""
+    plan, fold = inputs.plan, Fold(number, FOLDS, by_class=True)
+    model, parts = replace(inputs.model, settings=settings, fold=fold), []
+    network = first_weights(model).to(pick_device(plan.recipe.machine))
+    batches = make_batches(plan, model, inputs.tokens, inputs.joined)
+    title = f"{inputs.title}, fold {number + 1} of {FOLDS}"
+    yield from prepare_heads(replace(inputs, model=model, title=title), network, batches)
     for task in model.tasks:
         data = plan.loaded[task.name].splits["train"]
         rows = inputs.tokens(data)
-        held = rows.take(np.flatnonzero(held_out(data, model.fold) & has_gold(rows.gold)))
+        held = rows.take(np.flatnonzero(held_out(data, fold) & has_gold(rows.gold)))
         parts.append(predict(network, held, task, plan.recipe.evaluation.batch).values == held.gold)
     return np.concatenate(parts)

@@ -154,7 +154,7 @@ def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Eng
     if processes and size == 1 < processes:
         raise typer.Exit(launch(processes, [sys.executable, "-m", "understill", *sys.argv[1:]]))
     if size == 1:
-        from understill.engines.local import run_locally
+        from understill.engines.devices import run_locally
 
         return nullcontext(run_locally)
     from understill.engines.processes import help_first, with_others

@@ -79,7 +79,8 @@ def test_two_processes_of_torchrun_end_with_the_weights_scores_and_files_of_one(
     assert files_in(tmp_path / "alone" / "artifacts") == files_in(tmp_path / "runs" / "artifacts")
     again = trained_alone(file, tmp_path / "runs")  # taken as it is: the number of processes is no part of what it is
     assert again.folder == together
-    assert again.scores == pytest.approx(alone.scores) or again.scores.keys() == alone.scores.keys()
+    for place, scores in alone.scores.items():
+        assert again.scores[place] == pytest.approx(scores, abs=1e-4)
     assert [entry["step"] for entry in again.history] == [8, 16, 24]
     for one, two in zip(alone.history, again.history, strict=True):
         assert two["score"] == pytest.approx(one["score"], abs=1e-4), "evaluation counts each row once"

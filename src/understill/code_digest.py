@@ -32,7 +32,7 @@ DECIDES: dict[str, tuple[str, ...]] = {
 #: Modules of these folders that decide nothing: where models come from and lie, and how a training is watched.
 NEUTRAL = frozenset({
     "inference/cores", "inference/onnx", "inference/stream", "models/assets", "models/catalogue", "models/manifest",
-    "models/roles", "models/unpack", "train/checkpoint", "train/interleave", "train/meter",
+    "models/roles", "models/unpack", "train/checkpoint", "train/interleave", "train/meter", "train/signals",
 })  # fmt: skip
 
 PACKAGE = Path(__file__).parent

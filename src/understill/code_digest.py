@@ -30,8 +30,9 @@ DECIDES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Modules of these folders that decide nothing: where models come from and lie, and how a training is watched.
 NEUTRAL = frozenset({
-    "inference/cores", "inference/onnx", "inference/stream", "models/assets", "models/catalogue", "models/manifest",
-    "models/roles", "models/unpack", "train/checkpoint", "train/interleave", "train/meter",
+    "inference/cores", "inference/labelling", "inference/onnx", "inference/shards", "inference/stream", "models/assets",
+    "models/catalogue", "models/manifest", "models/roles", "models/unpack", "train/checkpoint", "train/interleave",
+    "train/meter",
 })  # fmt: skip
 
 PACKAGE = Path(__file__).parent

@@ -109,6 +109,18 @@ class Labelling(Event):
 
 
 @dataclass(frozen=True)
+class ShardsLabelled(Event):
+    """So many shards of a folder are labelled."""
+
+    what: str
+    shards: int
+    total: int
+    rows: int  # of this call
+    rows_per_second: float
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
 class Asking(Event):
     """A model, or an export of it, answers the rows of a dev set."""
 

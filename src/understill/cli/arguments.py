@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from understill.errors import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,6 +30,14 @@ Tasks = Annotated[
 def examples_of(*lines: str) -> str:
     """Lay out the examples at the end of a verb's help."""
     return "\n\n".join(["[bold]Examples[/bold]", *(f"  [cyan]{line}[/cyan]" for line in lines)])
+
+
+def text_columns(given: str | None) -> list[str] | None:
+    """Read the names of one text column or two."""
+    names = [name.strip() for name in given.split(",")] if given else None
+    if names and len(names) > 2:
+        raise UserError("--columns takes one text column, or two with a comma between them")
+    return names
 
 
 @contextmanager

@@ -124,6 +124,11 @@ def probabilities(logits: Array) -> Array:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
+def logit_columns(task: Task) -> list[str]:
+    """Name the columns that hold the logits of each class in a labelled file; none of a task without classes."""
+    return [f"{task.name}_logit_{label}" for label in task.labels] if task.kind.has_classes else []
+
+
 def confidence(logits: Array) -> Array:
     """Return the probability that a model gives to its own answer, in full precision; NaN where it says nothing."""
     import numpy as np

@@ -12,7 +12,14 @@ from understill.terminal.listings import (
     show_waste,
     show_yaml,
 )
-from understill.terminal.outputs import show_answers, show_bench, show_export, show_predicted, show_submission
+from understill.terminal.outputs import (
+    show_answers,
+    show_bench,
+    show_export,
+    show_labelled,
+    show_predicted,
+    show_submission,
+)
 from understill.terminal.plans import show_draft, show_plan
 from understill.terminal.progress import LiveProgress, counter
 from understill.terminal.scores import say_shortfalls, show_run, show_scores
@@ -31,6 +38,7 @@ __all__ = [
     "show_data",
     "show_draft",
     "show_export",
+    "show_labelled",
     "show_plan",
     "show_predicted",
     "show_run",

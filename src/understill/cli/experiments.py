@@ -113,7 +113,7 @@ def run(
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and compare their scores."""
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
     from understill import terminal
-    from understill.pipeline.engine import run_study
+    from understill.engines.study import run_study
     from understill.pipeline.plan.planner import make_study
 
     with terminal.LiveProgress() as watch:
@@ -154,7 +154,7 @@ def train(recipe: RecipeFile, model: Models = None, sets: Sets = None) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
     from understill import terminal
-    from understill.pipeline.engine import train_some
+    from understill.engines.study import train_some
     from understill.pipeline.plan.planner import make_study
 
     with terminal.LiveProgress() as watch:

@@ -80,10 +80,8 @@ def label_shards(
             if not (waiting := list(failed)):
                 break
     if failed:
-        title = (
-            f"{len(shards) - len(failed):,} of {counted(len(shards), 'shard')} labelled; the same command tries the "
-        )
-        raise Problems(f"{title}others again. What is wrong with them:", list(failed.values()))
+        done = f"{len(shards) - len(failed):,} of {counted(len(shards), 'shard')} labelled"
+        raise Problems(f"{done}; the same command tries the others again:", list(failed.values()))
     rows, unanswered = (sum(getattr(each, name) for each in results) for name in ("rows", "unanswered"))
     faults = [fault for each in results for fault in each.faults][:SHOWN]
     return Labelled(len(shards), skipped, rows, unanswered, time.monotonic() - begun, tuple(faults))

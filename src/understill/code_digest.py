@@ -32,7 +32,7 @@ DECIDES: dict[str, tuple[str, ...]] = {
 NEUTRAL = frozenset({
     "inference/cores", "inference/labelling", "inference/onnx", "inference/shards", "inference/stream", "models/assets",
     "models/catalogue", "models/manifest", "models/roles", "models/unpack", "train/checkpoint", "train/interleave",
-    "train/meter",
+    "train/meter", "train/signals",
 })  # fmt: skip
 
 PACKAGE = Path(__file__).parent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understill.errors import UserError
+from understill.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def tidy() -> Iterator[None]:
     """Let SIGTERM end the block like an exception, so that what is half written is removed."""
 
     def end(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
+        raise Interrupted(signal.SIGTERM)
 
     before = signal.signal(signal.SIGTERM, end)
     try:

@@ -26,12 +26,13 @@ def run_stages(
     machine: Machine,
     watch: Watch = silent,
     clock: StageClock | None = None,
+    slots: int | None = None,
 ) -> None:
-    """Run the wanted stages, each after what it needs, as it comes in the list; on a GPU several at once."""
+    """Run the wanted stages, each after what it needs, as it comes in the list; on a GPU several at once, in slots."""
     clock = clock or StageClock()
     waiting = required(stages, wanted)
     unmade = {stage.key for stage in waiting}
-    places = slots_on(machine) if _may_share(waiting) else 1
+    places = slots or (slots_on(machine) if _may_share(waiting) else 1)
     if places > 1:
         waiting = _long_ones_first(waiting)
 

@@ -33,8 +33,6 @@ def make_accelerator(
     machine: Machine, precision: str, trackers: tuple[str, ...] = (), folder: Path | None = None
 ) -> Accelerator:
     """Set up accelerate for a recipe's machine and precision."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("several processes are not supported yet; start understill directly, without torchrun")
     device = pick_device(machine)
     if device == "cpu":
         _keep_memory()

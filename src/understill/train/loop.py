@@ -22,6 +22,8 @@ from understill.train.cuda_graph import FastSteps, lacking, why_not
 from understill.train.device import out_of_memory
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import rate_factor, set_rates
+from understill.train.signals import SIGNALS
+from understill.train.world import ALONE, World
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class Step:
     counts: Tensor  # [parts, tasks] rows: all, and those that have each part
     micro_batch: int
     mix: float | None  # λ of teacher annealing
+    signal: int = 0  # that a process got which takes part
 
 
 def total_steps(training: Training, steps_per_epoch: int) -> int:
@@ -59,25 +62,27 @@ def steps(
     guard: NanGuard,
     micro: int | None = None,
     fast: bool = False,
+    world: World = ALONE,
 ) -> Iterator[Step]:
     """Train from step `start` to the end, one update at a time, by whole recorded steps where `fast` is possible.
 
     Everything random in a step (its rows, its dropout) follows from the seed and the step's number alone,
-    so a run that starts again from a checkpoint takes the very same steps.
+    so a run that starts again from a checkpoint takes the very same steps. Several processes share a step's rows, and
+    only their dropout is another.
     """
     total = total_steps(training, batches.steps_per_epoch)
-    if fast and not (micro and micro < training.batch):
+    if fast and world.size == 1 and not (micro and micro < training.batch):
         for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, guard):
             start = step.number
             yield step
     micro = micro or training.micro_batch or training.batch
     for number in range(start, total):
         progress = number / total
-        gathered = batches[number]
+        gathered = batches.part(number, world.rank, world.size)
         batch = _move(gathered, accelerator.device)
         set_rates(optimizer, factor := rate_factor(number, total, training))
         while True:
-            torch.manual_seed(_step_seed(seed, number))
+            torch.manual_seed(_step_seed(seed, number, world.rank))
             pieces = [batch.part(rows) for rows in gathered.cut(micro)]
             only, denominator = batches.only(number), float(batches.batch) if training.reduction == "mean" else 1.0
             outcome = _gradients(model, objective, pieces, accelerator, denominator, progress, only, number == start)
@@ -86,6 +91,7 @@ def steps(
             # Out of memory: nothing was updated yet, so the step is simply taken again in smaller pieces.
             micro = _halve(min(micro, batches.batch), max(map(len, pieces)), optimizer)
         parts, counts = outcome
+        signal = world.add_up(model.parameters(), parts, counts)
         norm = accelerator.clip_grad_norm_(model.parameters(), training.clip) if training.clip else None
         # In fp16 a gradient that overflows is usual: the scaler leaves the step out and lowers its scale.
         guard.observe(number + 1, parts[0], None if accelerator.scaler else norm)
@@ -93,7 +99,7 @@ def steps(
         optimizer.zero_grad(set_to_none=True)
         epoch = (number + 1) / batches.steps_per_epoch
         rate, mix = training.rate * factor, objective.mix(progress)
-        yield Step(number + 1, total, epoch, rate, len(batch), parts, counts, micro, mix)
+        yield Step(number + 1, total, epoch, rate, batches.count(number), parts, counts, micro, mix, signal)
 
 
 def _fast_steps(
@@ -136,7 +142,8 @@ def _fast_steps(
                 return
             epoch, rate = (number + 1) / batches.steps_per_epoch, training.rate * rate_factor(number, total, training)
             mix = objective.mix(number / total)
-            yield Step(number + 1, total, epoch, rate, batches.batch, parts, counts, batches.batch, mix)
+            rows = batches.batch
+            yield Step(number + 1, total, epoch, rate, rows, parts, counts, rows, mix, SIGNALS.number)
     finally:
         if path:
             path.close()
@@ -191,6 +198,6 @@ def _halve(micro: int, rows: int, optimizer: torch.optim.Optimizer) -> int:
     return (micro + 1) // 2
 
 
-def _step_seed(seed: int, number: int) -> int:
-    state = np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)
+def _step_seed(seed: int, number: int, rank: int = 0) -> int:
+    state = np.random.SeedSequence((seed, number, rank) if rank else (seed, number)).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understill.errors import Interrupted, UserError
+from understill.errors import Interrupted, UserError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,15 @@ Tasks = Annotated[
 def examples_of(*lines: str) -> str:
     """Lay out the examples at the end of a verb's help."""
     return "\n\n".join(["[bold]Examples[/bold]", *(f"  [cyan]{line}[/cyan]" for line in lines)])
+
+
+def refuse_engine(name: str, given: list[str]) -> str:
+    """Return the name of an engine, or refuse one that there is not, and options that only a cluster has."""
+    if name not in ("local", "ray"):
+        raise UserError(f"--engine {name}: there is no such engine → {nearest(name, ('local', 'ray'))}")
+    if name == "local" and given:
+        raise UserError(f"{given[0]} goes with --engine ray → add it, or leave {given[0]} out")
+    return name
 
 
 def text_columns(given: str | None) -> list[str] | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understill.cli.arguments import RecipeFile, Sets, examples_of, load, tidy
+from understill.cli.arguments import RecipeFile, Sets, examples_of, load, refuse_engine, tidy
 from understill.cli.program import app
 from understill.errors import ProcessLost, UserError
 
@@ -102,6 +102,21 @@ Processes = Annotated[
 ]
 
 
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="local: on this machine; ray: on a cluster of Ray.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="The cluster of --engine ray; one on this machine if not given."),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="URL", help="With --engine ray, where nodes without a shared folder exchange artefacts."
+    ),
+]
+
+
 @app.command(
     epilog=examples_of(
         "understill run recipes/quickstart.yaml",
@@ -112,6 +127,8 @@ Processes = Annotated[
         "understill run my.yaml   [dim]# again after a crash: goes on where it stopped[/dim]",
         "understill run my.yaml --processes 4   [dim]# four GPUs, or parts of a CPU, share each model's batches[/dim]",
         "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-endpoint HOST:29500 -m understill run my.yaml",
+        "understill run my.yaml --engine ray --address HOST:6379   [dim]# all nodes share the output folder[/dim]",
+        "understill run my.yaml --engine ray --address HOST:6379 --store s3://bucket/runs",
     )
 )
 def run(
@@ -124,10 +141,14 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the run folder.")] = True,
     processes: Processes = None,
+    engine_name: EngineName = "local",
+    address: Address = None,
+    store: StoreUrl = None,
 ) -> None:
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and compare their scores."""
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
-    engine = nullcontext() if dry_run else _engine(loaded, processes)
+    cluster = _cluster(engine_name, address, store, processes)
+    engine = nullcontext() if dry_run else cluster or _engine(loaded, processes)
     from understill import terminal
     from understill.engines.study import run_study
     from understill.pipeline.plan.planner import make_study
@@ -142,6 +163,20 @@ def run(
         terminal.show_study(runs)
     if page:
         terminal.say(f"report: {page}")
+
+
+def _cluster(
+    name: str, address: str | None, store: str | None, processes: int | None
+) -> AbstractContextManager[Engine] | None:
+    """Return what runs stages on a cluster; None where that is not asked for."""
+    given = [f"--{key}" for key, value in (("address", address), ("store", store)) if value]
+    if refuse_engine(name, given) == "local":
+        return None
+    if processes:
+        raise UserError("--processes goes with --engine local → leave it out; Ray has the tasks of all nodes")
+    from understill.engines.ray import on_ray
+
+    return on_ray(address, store)
 
 
 def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Engine]:
@@ -194,10 +229,18 @@ Models = Annotated[
 @app.command(
     epilog=examples_of("understill train recipes/single.yaml --model sst2", "understill train recipes/multi.yaml")
 )
-def train(recipe: RecipeFile, model: Models = None, sets: Sets = None, processes: Processes = None) -> None:
+def train(
+    recipe: RecipeFile,
+    model: Models = None,
+    sets: Sets = None,
+    processes: Processes = None,
+    engine_name: EngineName = "local",
+    address: Address = None,
+    store: StoreUrl = None,
+) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
-    engine = _engine(loaded, processes)
+    engine = _cluster(engine_name, address, store, processes) or _engine(loaded, processes)
     from understill import terminal
     from understill.engines.study import train_some
     from understill.pipeline.plan.planner import make_study

@@ -194,6 +194,13 @@ class Recipe(Section):
         """Return the folders that relative paths are looked up in, in this order."""
         return (Path(), self._folder)
 
+    def placed(self, folder: Path) -> Recipe:
+        """Return the recipe with its results in another folder, and its own folder in full."""
+        copy = self.model_copy(update={"output": self.output.model_copy(update={"folder": str(folder)})})
+        copy._folder = self._folder.resolve()
+        copy._variants = tuple((variant, recipe.placed(folder)) for variant, recipe in self._variants)
+        return copy
+
     def to_yaml(self) -> str:
         """Return the whole recipe, defaults included."""
         return dump_yaml(self.model_dump(mode="json"))

@@ -1,0 +1,86 @@
+"""Artefacts go through a store whole or not at all, and what was damaged there is not taken."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from understill.artifact import Artifact
+from understill.engines.store import Store, scratch
+from understill.errors import UserError
+
+
+@pytest.fixture
+def store() -> Store:
+    """An empty store in memory."""
+    return Store(f"memory://{uuid.uuid4().hex}/runs")
+
+
+def make(folder: Path, **files: str) -> Artifact:
+    """A finished artefact with these files."""
+    artifact = Artifact("model", "student", {"seed": 1}, folder)
+    with artifact.build() as part:
+        (part / "model").mkdir()
+        for name, text in files.items():
+            (part / "model" / f"{name}.txt").write_text(text)
+    return artifact
+
+
+def test_what_one_machine_makes_another_has_whole(store: Store, tmp_path: Path) -> None:
+    made = make(tmp_path / "one", weights="1 2 3", labels="yes no")
+    assert list(store.push(tmp_path / "one")) == [made.folder.name]
+    there = Artifact("model", "student", {"seed": 1}, tmp_path / "two")
+    assert store.pull(there.folder)
+    assert there.sound()
+    assert (there.folder / "model" / "weights.txt").read_text() == "1 2 3"
+
+
+def test_what_is_not_finished_is_not_there(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "one" / "model-student-1" / "work").mkdir(parents=True)
+    assert list(store.push(tmp_path / "one")) == []
+    assert not store.pull(tmp_path / "two" / "model-student-1")
+    assert not (tmp_path / "two").exists()
+
+
+def test_it_is_written_once_and_again_when_it_has_changed(store: Store, tmp_path: Path) -> None:
+    made = make(tmp_path / "one", weights="1 2 3")
+    there = Artifact("model", "student", {"seed": 1}, tmp_path / "two")
+    assert list(store.push(made.root)) and not list(store.push(made.root))
+    store.pull(there.folder)
+    (made.folder / "scores.json").write_text("{}")
+    made.seal(("model", "scores.json"))
+    assert list(store.push(made.root)) == [made.folder.name]
+    assert store.pull(there.folder)
+    assert there.sound() and (there.folder / "scores.json").exists()
+
+
+def test_a_file_that_was_half_written_is_written_again(store: Store, tmp_path: Path) -> None:
+    made = make(tmp_path / "one", weights="1 2 3")
+    list(store.push(made.root))
+    (place,) = store.files.ls(f"{store.root}/files", detail=False)
+    store.files.pipe_file(place, b"1")
+    list(Store(store.url).push(made.root))
+    assert Store(store.url).pull(tmp_path / "two" / made.folder.name)
+
+
+def test_a_damaged_file_is_refused_and_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    made = make(tmp_path / "one", weights="1 2 3")
+    list(store.push(made.root))
+    (place,) = store.files.ls(f"{store.root}/files", detail=False)
+    store.files.pipe_file(place, b"1 2 4")
+    with pytest.raises(UserError, match="was damaged"):
+        store.pull(tmp_path / "two" / made.folder.name)
+    assert not list((tmp_path / "two").glob("model-*/"))
+
+
+def test_urls_that_no_store_has_are_refused() -> None:
+    with pytest.raises(UserError, match="Protocol not known"):
+        Store("nowhere://bucket/runs")
+    with pytest.raises(UserError, match="nothing can be written there"):
+        Store("file:///proc/nowhere").check()
+
+
+def test_each_node_has_a_folder_of_its_own() -> None:
+    assert scratch("s3://a", "node1") != scratch("s3://a", "node2") != scratch("s3://b", "node2")

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,9 @@ def busy_workers() -> list[int]:
             parent = int((path.parent / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError):
             continue
-        if title.startswith(b"ray::") and b"_Reports" not in title and b"IDLE" not in title:
-            if os.getpid() in _ancestors(parent):
-                found.append(int(path.parent.name))
+        busy = title.startswith(b"ray::") and b"_Reports" not in title and b"IDLE" not in title
+        if busy and os.getpid() in _ancestors(parent):
+            found.append(int(path.parent.name))
     return found
 
 
@@ -178,21 +178,15 @@ def main() -> None:
         while killed.total() < options.kills:
             begun = time.monotonic()
             recipe.write_text(yaml.safe_dump(values(encoder, folder / str(runs), options.steps)))
-            with s3_server() if options.store else two_nodes() as first:
-                with two_nodes() if options.store else _nothing(first) as cluster:
-                    more = ("--store", first) if options.store else ()
-                    here = run_killed(recipe, cluster, chance, options.kills - killed.total(), *more)
+            with s3_server() if options.store else nullcontext("") as store, two_nodes() as cluster:
+                more = ("--store", store) if store else ()
+                here = run_killed(recipe, cluster, chance, options.kills - killed.total(), *more)
             same = scores_of(folder / str(runs)) == expected
             killed, runs = killed + here, runs + 1
             print(f"run {runs}: {dict(here)}, {time.monotonic() - begun:.0f} s, equal: {same}", flush=True)
             if not same:
                 raise SystemExit("the scores differ from the local engine's")
     print(f"{runs} runs complete and equal to the local engine's; killed: {dict(killed)}")
-
-
-@contextmanager
-def _nothing(value: Any) -> Iterator[Any]:
-    yield value
 
 
 if __name__ == "__main__":

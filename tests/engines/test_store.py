@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from understill.artifact import Artifact
-from understill.engines.store import Store, scratch
+from understill.engines.store import Store, finished, scratch
 from understill.errors import UserError
 
 
@@ -30,7 +30,7 @@ def make(folder: Path, **files: str) -> Artifact:
 
 def test_what_one_machine_makes_another_has_whole(store: Store, tmp_path: Path) -> None:
     made = make(tmp_path / "one", weights="1 2 3", labels="yes no")
-    assert list(store.push(tmp_path / "one")) == [made.folder.name]
+    store.push(made.folder)
     there = Artifact("model", "student", {"seed": 1}, tmp_path / "two")
     assert store.pull(there.folder)
     assert there.sound()
@@ -39,35 +39,37 @@ def test_what_one_machine_makes_another_has_whole(store: Store, tmp_path: Path) 
 
 def test_what_is_not_finished_is_not_there(store: Store, tmp_path: Path) -> None:
     (tmp_path / "one" / "model-student-1" / "work").mkdir(parents=True)
-    assert list(store.push(tmp_path / "one")) == []
+    assert finished(tmp_path / "one") == {}
     assert not store.pull(tmp_path / "two" / "model-student-1")
     assert not (tmp_path / "two").exists()
 
 
-def test_it_is_written_once_and_again_when_it_has_changed(store: Store, tmp_path: Path) -> None:
+def test_an_artefact_that_has_changed_takes_the_place_of_the_old_one(store: Store, tmp_path: Path) -> None:
     made = make(tmp_path / "one", weights="1 2 3")
     there = Artifact("model", "student", {"seed": 1}, tmp_path / "two")
-    assert list(store.push(made.root)) and not list(store.push(made.root))
+    store.push(made.folder)
     store.pull(there.folder)
+    old = finished(made.root)
     (made.folder / "scores.json").write_text("{}")
     made.seal(("model", "scores.json"))
-    assert list(store.push(made.root)) == [made.folder.name]
+    assert finished(made.root) != old
+    store.push(made.folder)
     assert store.pull(there.folder)
     assert there.sound() and (there.folder / "scores.json").exists()
 
 
 def test_a_file_that_was_half_written_is_written_again(store: Store, tmp_path: Path) -> None:
     made = make(tmp_path / "one", weights="1 2 3")
-    list(store.push(made.root))
+    store.push(made.folder)
     (place,) = store.files.ls(f"{store.root}/files", detail=False)
     store.files.pipe_file(place, b"1")
-    list(Store(store.url).push(made.root))
+    Store(store.url).push(made.folder)
     assert Store(store.url).pull(tmp_path / "two" / made.folder.name)
 
 
 def test_a_damaged_file_is_refused_and_leaves_nothing(store: Store, tmp_path: Path) -> None:
     made = make(tmp_path / "one", weights="1 2 3")
-    list(store.push(made.root))
+    store.push(made.folder)
     (place,) = store.files.ls(f"{store.root}/files", detail=False)
     store.files.pipe_file(place, b"1 2 4")
     with pytest.raises(UserError, match="was damaged"):

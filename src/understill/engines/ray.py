@@ -15,7 +15,7 @@ from typing import Any
 
 from understill.engines.local import run_stages
 from understill.engines.protocol import Engine
-from understill.engines.store import Store, names_in, scratch
+from understill.engines.store import Store, finished, scratch
 from understill.engines.study import stages_by_key
 from understill.errors import UserError
 from understill.events import Asking, Event, Labelling, Reading, Tokenising, Turn, Watch
@@ -90,15 +90,15 @@ def _run(
             waiting.remove(stage)
             if stage.dropped() or stage.action in HERE or stage.done():
                 run_stages(_missing(stages, stage.key), [stage.key], recipe.machine, watch, clock)
+                if shared and (name := _name(stage.key)) in finished(folder):
+                    shared.push(folder / name)
                 unmade.remove(stage.key)
             else:
                 task = make.options(**_needs(ray, stage, recipe), name=f"{stage.action} {stage.name}")
                 running[task.remote(work.recipe, stage.key, work.reports)] = stage
-        if shared:
-            list(shared.push(folder))
-        finished = ray.wait(list(running), timeout=LOOK)[0] if running and not ready else []
+        ended = ray.wait(list(running), timeout=LOOK)[0] if running and not ready else []
         _pass_on(ray, work.reports, {stage.key: stage for stage in stages}, watch)
-        for task in finished:
+        for task in ended:
             stage = running.pop(task)
             for name in _outcome(ray, task, stage):
                 assert shared
@@ -237,11 +237,22 @@ def _run_one(recipe: Recipe, key: str, folder: Path, store: Store | None, watch:
         what = f"this node plans {recipe.name} otherwise than the machine that began the run"
         why = "it has another understill, other data files, or another kind of device"
         raise UserError(f"{what}: {why} → make them alike, or name training.precision in the recipe")
-    for name in names_in(_behind(stages, key)) if store else ():
-        assert store
-        store.pull(folder / name)
+    mine = sorted({_name(each) for each in _behind(stages, key)})
+    pulled = [name for name in mine if store and store.pull(folder / name)]
+    before = {name: content for name, content in finished(folder).items() if name in pulled or name not in mine}
     run_stages(_missing(tuple(stages.values()), key), [key], recipe.machine, watch)
-    return tuple(store.push(folder)) if store else ()
+    # Other tasks of this node may be at work in the same folder: theirs is not pushed from here.
+    made = [name for name, content in finished(folder).items() if before.get(name) != content]
+    pushed = [name for name in made if name in mine or (stages[key].action, name[:6]) == ("probe", "probe-")]
+    for name in pushed if store else ():
+        assert store
+        store.push(folder / name)
+    return tuple(pushed) if store else ()
+
+
+def _name(key: str) -> str:
+    """Return the name of the artefact that a stage makes, by its key."""
+    return key.partition("/")[0]
 
 
 def _behind(stages: Mapping[str, Stage], key: str) -> set[str]:

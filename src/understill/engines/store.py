@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
-from understill.atomic import CHECKSUMS, discard, file_digest, hidden_folder, publish, write_bytes
+from understill.atomic import CHECKSUMS, discard, file_digest, fingerprint, hidden_folder, publish, write_bytes
 from understill.errors import UserError
 
 
@@ -33,7 +32,6 @@ class Store:
         except ValueError as error:
             raise UserError(f"--store {url}: {error} → write a URL such as s3://bucket/runs") from None
         self.root = root.rstrip("/")
-        self._known: dict[str, bytes] = {}  # manifests that this process has written or read
 
     def check(self) -> None:
         """Refuse a place where nothing can be written."""
@@ -43,17 +41,13 @@ class Store:
         except Exception as error:  # each kind of file system has errors of its own
             raise UserError(f"--store {self.url}: nothing can be written there: {error}") from None
 
-    def push(self, folder: Path) -> Iterator[str]:
-        """Write the finished artefacts of a folder that are not in the store as they are; yield their names."""
-        for manifest in sorted(folder.glob(f"*/{CHECKSUMS}")):
-            name, content = manifest.parent.name, manifest.read_bytes()
-            if self._known.get(name) == content:
-                continue
-            for file, (size, digest) in json.loads(content)["files"].items():
-                self._push_file(manifest.parent / file, size, f"{self.root}/files/{digest}")
-            self.files.pipe_file(f"{self.root}/artifacts/{name}.json", content)
-            self._known[name] = content
-            yield name
+    def push(self, folder: Path) -> None:
+        """Write a finished artefact, its manifest last."""
+        content = (folder / CHECKSUMS).read_bytes()
+        for file, (size, digest) in json.loads(content)["files"].items():
+            self._push_file(folder / file, size, f"{self.root}/files/{digest}")
+        self.files.makedirs(f"{self.root}/artifacts", exist_ok=True)
+        self.files.pipe_file(f"{self.root}/artifacts/{folder.name}.json", content)
 
     def _push_file(self, path: Path, size: int, place: str) -> None:
         if not self.files.exists(place) or self.files.info(place)["size"] != size:  # not there, or half written
@@ -71,7 +65,6 @@ class Store:
             there = folder / CHECKSUMS
             if not there.exists() or there.read_bytes() != content:
                 self._bring(folder, content)
-        self._known[folder.name] = content
         return True
 
     def _bring(self, folder: Path, content: bytes) -> None:
@@ -87,15 +80,11 @@ class Store:
             publish(part, folder, lambda: True)
 
 
+def finished(folder: Path) -> dict[str, bytes]:
+    """Return what the finished artefacts of a folder hold, by their names."""
+    return {path.parent.name: path.read_bytes() for path in folder.glob(f"*/{CHECKSUMS}")}
+
+
 def scratch(url: str, node: str) -> Path:
     """Return the folder of a node for what it makes and brings from a store."""
-    import getpass
-
-    from understill.atomic import fingerprint
-
     return Path(tempfile.gettempdir()) / f"understill-{getpass.getuser()}" / f"{fingerprint(url)[:12]}-{node[:12]}"
-
-
-def names_in(values: Any) -> list[str]:
-    """Return the names of artefacts behind the keys of stages."""
-    return sorted({key.partition("/")[0] for key in values})

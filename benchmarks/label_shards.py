@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -162,11 +163,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         make_shards(folder / "shards", options.shards, options.rows)
         found = [killed_run(folder, model, options), *side_by_side(folder, model, options)]
     lines = [
-        [each["variant"], f"{each['rows']:,}", f"{each['seconds']:,.0f}", f"{each['rows_per_second']:,.0f}",
-         f"{each['peak_mib']:,.0f}" if each["peak_mib"] else ""]
+        [
+            each["variant"], f"{each['rows']:,}", f"{each['seconds']:,.0f}", f"{each['rows_per_second']:,.0f}",
+            f"{each['rows'] / each['cpu_seconds']:,.0f}" if each["cpu_seconds"] else "",
+            f"{each['peak_mib']:,.0f}" if each["peak_mib"] else "",
+        ]
         for each in found
     ]  # fmt: skip
-    show("Labelling shards", 1, ["variant", "rows", "seconds", "rows/s", "peak MiB"], lines)
+    show("Labelling shards", 1, ["variant", "rows", "seconds", "rows/s", "rows/s of a core", "peak MiB"], lines)
     settings = {key: getattr(options, key) for key in ("shards", "rows", "kills", "some")}
     write(options.out, "cpu", {**settings, "cores": os.cpu_count(), "load": os.getloadavg()}, found)
 
@@ -178,7 +182,7 @@ def killed_run(folder: Path, model: Path, options: argparse.Namespace) -> dict[s
     facts = check(folder / "shards", folder / "labelled")
     return {
         "variant": f"two processes, killed {killed['kills']} times", **facts, **killed,
-        "rows_per_second": facts["rows"] / killed["seconds"],
+        "rows_per_second": facts["rows"] / killed["seconds"], "cpu_seconds": None,
     }  # fmt: skip
 
 
@@ -188,20 +192,30 @@ def side_by_side(folder: Path, model: Path, options: argparse.Namespace) -> Iter
     some.mkdir()
     for path in sorted((folder / "shards").iterdir())[: options.some]:
         (some / path.name).hardlink_to(path)
-    begun = time.monotonic()
+    begun, cpu = time.monotonic(), time.process_time()
     plain_loop(model, some, folder / "plain")
     rows = options.some * options.rows
-    found = [("a plain loop", time.monotonic() - begun, None)]
+    found = [("a plain loop", time.monotonic() - begun, time.process_time() - cpu, None)]
     ways = {"one process": (), "two processes": ("--processes", 2)}
     if options.ray:
         ways["Ray, two nodes"] = ("--engine", "ray", "--processes", 2)
     for name, more in ways.items():
         target = folder / name.replace(" ", "-")
+        cpu = spent()
         _, seconds, peak = call(("label", model, "--in", some, "--out", target, *more))
         check(some, target)
-        found.append((name, seconds, peak))
-    for name, seconds, peak in found:
-        yield {"variant": name, "rows": rows, "seconds": seconds, "rows_per_second": rows / seconds, "peak_mib": peak}
+        found.append((name, seconds, spent() - cpu, peak))
+    for name, seconds, cpu, peak in found:
+        yield {
+            "variant": name, "rows": rows, "seconds": seconds, "rows_per_second": rows / seconds,
+            "cpu_seconds": cpu, "peak_mib": peak,
+        }  # fmt: skip
+
+
+def spent() -> float:
+    """Return the processor time of all processes that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
 
 
 if __name__ == "__main__":

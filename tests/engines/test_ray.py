@@ -6,15 +6,22 @@ Ray, and the S3 server, are installed by: pip install -c constraints.txt -e '.[r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from saved_model import make_model, model_folder  # noqa: F401
 from understill.engines.ray import on_ray
+from understill.engines.ray_data import labelling_on_ray
 from understill.engines.study import run_study
 from understill.errors import UserError
 from understill.events import Event, Report, Scored, TrainingState
+from understill.inference.labelling import label_shards
+from understill.inference.shards import LabelJob
 from understill.recipe import make_recipe
 
 ray = pytest.importorskip("ray", reason="pip install ray: the cluster engine is not tested without")
@@ -71,6 +78,34 @@ def test_a_run_is_complete_and_the_same_though_a_node_is_lost(
     assert scores(runs) == expected
     assert {event.model for event in seen if isinstance(event, Scored)} == set(expected)
     assert any(isinstance(event, Report) for event in seen)
+
+
+def test_shards_are_labelled_as_by_one_process_though_a_node_is_lost(
+    nodes: Any, model_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "shards").mkdir()
+    for number in range(8):
+        rows = {
+            "nr": range(number * 100, number * 100 + 100),
+            "text": [f"text {row} of {number}" for row in range(100)],
+        }
+        pq.write_table(pa.table(rows), tmp_path / "shards" / f"{number}.parquet")
+    job = LabelJob(model_folder, tmp_path / "shards", tmp_path / "labelled", ("mood",), device="cpu")
+    alone = replace(job, target=tmp_path / "alone")
+    label_shards(alone)
+    lost: list[Event] = []
+
+    def watch(event: Event) -> None:
+        if not lost:
+            lost.append(event)
+            nodes.remove_node(nodes.other, allow_graceful=False)
+
+    with labelling_on_ray(None, 2) as labeller:
+        assert label_shards(job, watch=watch, labeller=labeller).rows == 800
+    assert lost
+    for number in range(8):
+        one, other = (pq.read_table(each.target / f"{number}.parquet") for each in (job, alone))
+        assert one.equals(other)
 
 
 def test_a_mistake_is_reported_as_on_one_machine(nodes: Any, tiny: Path, tmp_path: Path) -> None:

@@ -26,6 +26,14 @@ Tasks = Annotated[
     list[str] | None, typer.Option("--task", metavar="NAME", help="Only this task; may be given several times.")
 ]
 
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="local: on this machine; ray: on a cluster of Ray.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="The cluster of --engine ray; one on this machine if not given."),
+]
+
 
 def examples_of(*lines: str) -> str:
     """Lay out the examples at the end of a verb's help."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understill.cli.arguments import RecipeFile, Sets, examples_of, load, refuse_engine, tidy
+from understill.cli.arguments import Address, EngineName, RecipeFile, Sets, examples_of, load, refuse_engine, tidy
 from understill.cli.program import app
 from understill.errors import ProcessLost, UserError
 
@@ -102,13 +102,6 @@ Processes = Annotated[
 ]
 
 
-EngineName = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="local: on this machine; ray: on a cluster of Ray.")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="The cluster of --engine ray; one on this machine if not given."),
-]
 StoreUrl = Annotated[
     str | None,
     typer.Option(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from understill.cli.arguments import Model, Sets, Tasks, examples_of, load, text_columns, tidy
+from understill.cli.arguments import (
+    Address,
+    EngineName,
+    Model,
+    Sets,
+    Tasks,
+    examples_of,
+    load,
+    refuse_engine,
+    text_columns,
+    tidy,
+)
 from understill.cli.program import app
 from understill.errors import UserError
 from understill.serve.settings import ServerSettings, read_keys
@@ -77,6 +89,7 @@ def predict(
         "understill label runs/quickstart --in shards/ --out labelled/",
         "understill label runs/quickstart/export/int8 --in shards/ --out labelled/ --processes 8",
         "understill label runs/bam --in 'logs/2026-*.jsonl' --out labelled/ --task sst2 --columns body",
+        "understill label runs/quickstart --in shards/ --out labelled/ --engine ray --address HOST:6379",
         "understill label runs/quickstart --in shards/ --out labelled/   [dim]# again: only what is not finished[/dim]",
     )
 )
@@ -91,9 +104,16 @@ def label(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write, with a file for each shard.")],
     task: Tasks = None,
     columns: Annotated[str | None, typer.Option(help="The text column(s) of the shards, comma between two.")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Processes, each with its own copy of the model.")] = 1,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes, each with its own copy of the model; one, or with Ray all that there is room for."
+        ),
+    ] = None,
     retries: Annotated[int, typer.Option(min=0, help="How often a shard that failed is tried again.")] = 2,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    engine: EngineName = "local",
+    address: Address = None,
 ) -> None:
     """Label shards of any size: answers and logits beside every row, for students to learn from.
 
@@ -104,9 +124,14 @@ def label(
     from understill.inference.shards import LabelJob
 
     named = text_columns(columns)
-    with tidy(), terminal.LiveProgress() as watch:
-        job = LabelJob(model, source, out, tuple(task or ()), tuple(named) if named else None, device)
-        done = label_shards(job, processes, retries, watch)
+    job = LabelJob(model, source, out, tuple(task or ()), tuple(named) if named else None, device)
+    cluster: Any = nullcontext()
+    if refuse_engine(engine, ["--address"] if address else []) == "ray":
+        from understill.engines.ray_data import labelling_on_ray
+
+        cluster = labelling_on_ray(address, processes)
+    with tidy(), cluster as labeller, terminal.LiveProgress() as watch:
+        done = label_shards(job, processes or 1, retries, watch, labeller)
     terminal.show_labelled(done, out)
 
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from saved_model import make_model, model_folder  # noqa: F401
 from understill.engines.ray import on_ray
 from understill.engines.ray_data import labelling_on_ray
 from understill.engines.study import run_study

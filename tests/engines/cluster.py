@@ -129,28 +129,27 @@ def _ancestors(pid: int) -> Iterator[int]:
 def run_killed(recipe: Path, cluster: Any, chance: random.Random, most: int, *more: str) -> Counter[str]:
     """Run a recipe on the cluster, and kill something now and then; return what was killed how often."""
     killed: Counter[str] = Counter()
-    driver = call(recipe, "--engine", "ray", "--address", cluster.address, *more)
-    wait = time.monotonic() + chance.uniform(2, 12)
-    while driver.poll() is None or driver.returncode < 0:
+    driver, due = call(recipe, "--engine", "ray", "--address", cluster.address, *more), 0.0
+    while driver.poll() is None:
         time.sleep(0.1)
-        if driver.poll() is None and (time.monotonic() < wait or sum(killed.values()) >= most):
-            continue
-        what = chance.choice(["worker", "node", "driver"])
         workers = busy_workers()
-        if driver.returncode is not None:
-            driver = call(recipe, "--engine", "ray", "--address", cluster.address, *more)
-        elif what == "worker" and workers:
+        if not workers or sum(killed.values()) >= most:
+            due = 0.0
+        elif not due:  # something is being made: it is killed soon
+            due = time.monotonic() + chance.uniform(0, 6)
+        if not due or time.monotonic() < due:
+            continue
+        what, due = chance.choice(["worker", "node", "driver"]), 0.0
+        killed[what] += 1
+        if what == "worker":
             os.kill(chance.choice(workers), signal.SIGKILL)
-            killed["worker"] += 1
-        elif what == "node" and workers:
+        elif what == "node":
             cluster.remove_node(cluster.other, allow_graceful=False)
             cluster.other = cluster.spare()
-            killed["node"] += 1
-        elif what == "driver":
+        else:
             driver.kill()
             driver.wait()
-            killed["driver"] += 1
-        wait = time.monotonic() + chance.uniform(2, 12)
+            driver = call(recipe, "--engine", "ray", "--address", cluster.address, *more)
     if driver.returncode:
         raise SystemExit(f"the run ended with {driver.returncode}: {driver.stderr.read().decode()[-2000:]}")  # type: ignore[union-attr]
     return killed

@@ -67,6 +67,8 @@ def init(
         "understill check my.yaml --set training.epochs=5",
         "understill check my.yaml --time",
         "understill check my.yaml --full",
+        "understill check my.yaml --plan gpus=64",
+        "understill check my.yaml --plan gpus=64,rows=1e9,price=2.5   [dim]# and labelling a billion rows[/dim]",
     )
 )
 def check(
@@ -74,6 +76,12 @@ def check(
     sets: Sets = None,
     timed: Annotated[bool, typer.Option("--time", help="Time real steps of every model; may take minutes.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Print the whole recipe, defaults included.")] = False,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            "--plan", metavar="gpus=N", help="What it would take on N GPUs; rows=1e9 adds labelling, price=3 an hour's."
+        ),
+    ] = None,
 ) -> None:
     """Check a recipe and its data without training; say what would run and about how long."""
     loaded = load(recipe, sets)
@@ -85,11 +93,16 @@ def check(
 
     with terminal.LiveProgress() as watch:
         study = make_study(loaded, watch)
-        for number, (plan, teacher) in enumerate(study.external):
+        for number, (run_plan, teacher) in enumerate(study.external):
             watch(Checking(f"opening {teacher.name}", number, len(study.external)))
-            open_teacher(plan, teacher)
+            open_teacher(run_plan, teacher)
         times = estimate(study, watch, timed=timed)
     terminal.show_plan(study, times)
+    if plan:
+        from understill.scale import Cluster, scale_plan
+
+        cluster = Cluster.parse(plan)
+        terminal.show_scale(scale_plan(study, times, cluster), cluster)
     if full:
         terminal.show_yaml(loaded.to_yaml())
 

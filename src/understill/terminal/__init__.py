@@ -20,7 +20,7 @@ from understill.terminal.outputs import (
     show_predicted,
     show_submission,
 )
-from understill.terminal.plans import show_draft, show_plan
+from understill.terminal.plans import show_draft, show_plan, show_scale
 from understill.terminal.progress import LiveProgress, counter
 from understill.terminal.scores import say_shortfalls, show_run, show_scores
 from understill.terminal.studies import show_study
@@ -43,6 +43,7 @@ __all__ = [
     "show_predicted",
     "show_run",
     "show_runs",
+    "show_scale",
     "show_scores",
     "show_study",
     "show_submission",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from understill.numbers import duration
+from understill.numbers import duration, file_size
 from understill.terminal import console
 from understill.terminal.listings import show_data
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from understill.data.recipe_draft import Draft
     from understill.estimate import Estimate
     from understill.pipeline.plan.parts import Plan, Study
+    from understill.scale import Cluster, Cost
 
 
 def show_draft(path: Path, draft: Draft) -> None:
@@ -29,6 +30,17 @@ def show_draft(path: Path, draft: Draft) -> None:
     console.say(f"  understill check {recipe}   # reads all rows; says what would run, and about how long it takes")
     console.say(f"  understill run {recipe}     # trains, scores, and writes a report")
     console.say(f'  understill predict {quote(f"runs/{draft.name}")} --text "…"')
+
+
+def show_scale(costs: Sequence[Cost], cluster: Cluster) -> None:
+    """Show what a recipe would take on a cluster."""
+    rows = []
+    for cost in costs:
+        time, money = duration(3600 * cost.hours), f"{cost.gpu_hours * cluster.price:,.2f}"
+        rows.append((cost.what, time, f"{cost.gpu_hours:,.2f}", money, file_size(cost.bytes), cost.bound))
+    head = ("time", "GPU hours", f"at {cluster.price:g}/h", "written")
+    title = f"on {cluster.gpus:,} GPUs like an H200, by the cost model of docs/scale.md; nothing of it was run"
+    console.show_table(title, ("what",), head, rows, last="bound by")
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

@@ -27,6 +27,7 @@ import yaml
 from understill.atomic import read_record
 
 BUCKET = "artefacts"
+KINDS = ("worker", "node", "driver")
 
 
 def values(encoder: Path, runs: Path, steps: int = 60) -> dict[str, Any]:
@@ -130,16 +131,24 @@ def run_killed(recipe: Path, cluster: Any, chance: random.Random, most: int, *mo
     """Run a recipe on the cluster, and kill something now and then; return what was killed how often."""
     killed: Counter[str] = Counter()
     driver, due = call(recipe, "--engine", "ray", "--address", cluster.address, *more), 0.0
-    while driver.poll() is None:
+    while driver.poll() != 0:
         time.sleep(0.1)
+        if driver.poll() is not None:  # it belonged to the node that was killed, and asks to be called again
+            said = driver.stderr.read().decode()  # type: ignore[union-attr]
+            if driver.returncode == 0:
+                break
+            if "run the same command again" not in said and "raylet" not in said:
+                raise SystemExit(f"the run ended with {driver.returncode}: {said[-2000:]}")
+            killed["node of the driver"] += 1
+            driver = call(recipe, "--engine", "ray", "--address", cluster.address, *more)
         workers = busy_workers()
-        if not workers or sum(killed.values()) >= most:
+        if not workers or sum(killed[kind] for kind in KINDS) >= most:
             due = 0.0
         elif not due:  # something is being made: it is killed soon
             due = time.monotonic() + chance.uniform(0, 6)
         if not due or time.monotonic() < due:
             continue
-        what, due = chance.choice(["worker", "node", "driver"]), 0.0
+        what, due = chance.choice(KINDS), 0.0
         killed[what] += 1
         if what == "worker":
             os.kill(chance.choice(workers), signal.SIGKILL)
@@ -150,8 +159,6 @@ def run_killed(recipe: Path, cluster: Any, chance: random.Random, most: int, *mo
             driver.kill()
             driver.wait()
             driver = call(recipe, "--engine", "ray", "--address", cluster.address, *more)
-    if driver.returncode:
-        raise SystemExit(f"the run ended with {driver.returncode}: {driver.stderr.read().decode()[-2000:]}")  # type: ignore[union-attr]
     return killed
 
 
@@ -174,12 +181,12 @@ def main() -> None:
         if call(recipe).wait():
             raise SystemExit("the local run failed")
         expected = scores_of(folder / "local")
-        while killed.total() < options.kills:
+        while sum(killed[kind] for kind in KINDS) < options.kills:
             begun = time.monotonic()
             recipe.write_text(yaml.safe_dump(values(encoder, folder / str(runs), options.steps)))
             with s3_server() if options.store else nullcontext("") as store, two_nodes() as cluster:
                 more = ("--store", store) if store else ()
-                here = run_killed(recipe, cluster, chance, options.kills - killed.total(), *more)
+                here = run_killed(recipe, cluster, chance, options.kills - sum(killed[kind] for kind in KINDS), *more)
             same = scores_of(folder / str(runs)) == expected
             killed, runs = killed + here, runs + 1
             print(f"run {runs}: {dict(here)}, {time.monotonic() - begun:.0f} s, equal: {same}", flush=True)

@@ -25,7 +25,9 @@ STEP, STAGE, START = 0.0014, 0.5, 20.0
 #: Seconds that Ray takes for a task, and rows of a shard.
 TASK, SHARD = 0.0014, 1_000_000
 #: Bytes of Parquet for a token of text and a number; of token files for a token; in memory for a row to be learnt from.
-TEXT, NUMBER, TOKEN, ROW = 2.9, 4.0, 2.0, 250.0
+TEXT, NUMBER, TOKEN, ROW = 2.9, 4.0, 2.0, 265.0
+#: Bytes of memory that a machine is taken to have.
+MEMORY = 1e11
 #: Outputs of a task, where only their order of magnitude matters.
 OUTPUTS = 3
 
@@ -123,8 +125,6 @@ def learn_cost(cluster: Cluster, student: Estimate) -> Cost:
     """Return what one pass of the student over these rows takes, if it is spread evenly over all GPUs."""
     clock = 6.0 * cluster.rows * student.tokens * student.inner / TRAINING / cluster.gpus + START
     memory = cluster.rows * ROW
-    bound = (
-        "multiplications" if memory < 1e12 else f"memory: {memory / 1e12:.1f} TB on every machine, see docs/scale.md"
-    )
+    bound = "multiplications" if memory < MEMORY else f"memory: {memory / 1e9:,.0f} GB on every machine"
     written = cluster.rows * (student.tokens * TOKEN + OUTPUTS * NUMBER)
     return Cost(f"learn from {cluster.rows:.0e} rows once", clock / 3600, cluster.gpus * clock / 3600, written, bound)

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
+from understill.data.files import BadFile
 from understill.errors import Problem, Problems, UserError, counted
 from understill.events import ShardsLabelled, Watch, silent
 from understill.inference.cores import cores
@@ -88,12 +89,13 @@ def label_shards(
 
 
 def _check_first(job: LabelJob, waiting: Sequence[Shard]) -> None:
-    """Refuse tasks and columns that the first shard lacks, before a model is loaded."""
+    """Refuse tasks and columns that the first readable shard lacks, before a model is loaded."""
     for shard in waiting:
-        if not holds_nothing(shard.source):
-            shard.target.parent.mkdir(parents=True, exist_ok=True)
-            check_files(shard.source, shard.target, tasks_of(job.model), job.tasks or None, job.columns)
-            return
+        with suppress(BadFile):  # which is tried again, and then named
+            if not holds_nothing(shard.source):
+                shard.target.parent.mkdir(parents=True, exist_ok=True)
+                check_files(shard.source, shard.target, tasks_of(job.model), job.tasks or None, job.columns)
+                return
 
 
 def _counting(

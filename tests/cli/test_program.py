@@ -24,6 +24,7 @@ VERBS = (
     "export",
     "serve",
     "bench",
+    "label",
     "predict",
     "data",
     "runs",

@@ -99,7 +99,7 @@ def check(
         times = estimate(study, watch, timed=timed)
     terminal.show_plan(study, times)
     if plan:
-        from understill.scale import Cluster, scale_plan
+        from understill.engines.cost_model import Cluster, scale_plan
 
         cluster = Cluster.parse(plan)
         terminal.show_scale(scale_plan(study, times, cluster), cluster)
@@ -195,7 +195,7 @@ def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Eng
     if processes and size == 1 < processes:
         raise typer.Exit(launch(processes, [sys.executable, "-m", "understill", *sys.argv[1:]]))
     if size == 1:
-        from understill.engines.local import run_locally
+        from understill.engines.devices import run_locally
 
         return nullcontext(run_locally)
     from understill.engines.processes import help_first, with_others

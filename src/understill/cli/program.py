@@ -28,7 +28,7 @@ class Program(typer.core.TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             hint = "; the same command resumes from the last checkpoint, or starts again if there is none yet"
-            usual = f"stopped{hint if ctx.invoked_subcommand in ('run', 'train', 'teach') else ''}"
+            usual = f"stopped{'' if ctx.invoked_subcommand == 'serve' else hint}"
             print(f"\n{str(error) or usual}", file=sys.stderr)
             raise SystemExit(128 + getattr(error, "number", signal.SIGINT)) from None
         except Exception as error:

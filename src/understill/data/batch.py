@@ -313,6 +313,11 @@ class Batches:
             row[spans(start[here], count[here])] = drawn
         return Rows(stream[group], source[group], row, int(plan.length[index]), group)
 
+    def tokens(self, step: int, rank: int, size: int) -> int:
+        """Return the number of tokens of the share of a step's rows that one of several processes takes."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        return int(self._measures.tokens[self.plan(epoch).units[index, rank::size]].sum(dtype=np.int64))
+
     def only(self, step: int) -> int | None:
         """Return the task that all rows of a step belong to; None where they may be of several."""
         if len({stream.task for stream in self.streams}) == 1:

@@ -59,21 +59,19 @@ def _send(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> int:
     """Wait until all are done; end the others when one has failed."""
-    failed: int | None = None
-    ends: list[float] = []  # when those that are left are asked to end, and when they are made to
-    signals = [signal.SIGTERM, signal.SIGKILL]
-    while any(process.poll() is None for process in processes):
-        if failed is None and (bad := [rank for rank, each in enumerate(processes) if each.returncode]):
-            failed, ends = bad[0], [time.monotonic() + _GRACE, time.monotonic() + _LAST]
-        if ends and time.monotonic() > ends[0]:
-            del ends[0]
-            _send(processes, signals[-1 - len(ends)])
+    first: int | None = None  # that has failed
+    deadlines: list[tuple[float, int]] = []  # of those that are left: when they are sent which signal
+    while None in (codes := [process.poll() for process in processes]):
+        if first is None and any(codes):
+            first, now = next(rank for rank, code in enumerate(codes) if code), time.monotonic()
+            deadlines = [(now + _GRACE, signal.SIGTERM), (now + _LAST, signal.SIGKILL)]
+        if deadlines and time.monotonic() > deadlines[0][0]:
+            _send(processes, deadlines.pop(0)[1])
         time.sleep(0.05)
-    codes = [process.returncode for process in processes]
-    killed = {rank: signal.Signals(-code).name for rank, code in enumerate(codes) if code < 0}
-    if failed is None:
-        failed = next((rank for rank, code in enumerate(codes) if code), 0)
-    if failed in killed:
-        what = f"process {failed} of {len(codes)} (counted from 0) was ended by {killed[failed]}"
-        print(f"error: {what} → the same command resumes from the last checkpoint", file=sys.stderr)
-    return max(codes[0], 0) or (1 if codes[failed] < 0 else codes[failed])
+    ended = [process.returncode for process in processes]
+    first = next((rank for rank, code in enumerate(ended) if code), 0) if first is None else first
+    if ended[first] < 0:
+        what = f"process {first} of {len(ended)}, counted from 0, was ended by {signal.Signals(-ended[first]).name}"
+        hint = "" if ended[0] > 0 else "; the same command resumes from the last checkpoint"  # it said so itself
+        print(f"{what}{hint}", file=sys.stderr)
+    return max(ended[0], 0) or (1 if ended[first] < 0 else ended[first])

@@ -1,23 +1,15 @@
-"""The local engine: stages are run one after the other in this process, or several at once on one GPU."""
+"""Stages run in this process, one after the other, or several at once on one GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 
 from understill.events import Watch, silent
 from understill.pipeline.graph import required
 from understill.pipeline.stage import Stage, StageClock
-from understill.recipe import Recipe
 from understill.recipe.schema import Machine
 from understill.train.interleave import Job, interleave, slots_on
-
-
-def run_locally(
-    recipe: Recipe, stages: Sequence[Stage], wanted: Collection[str], watch: Watch, clock: StageClock
-) -> None:
-    """Run stages in this process."""
-    run_stages(stages, wanted, recipe.machine, watch, clock)
 
 
 def run_stages(
@@ -30,24 +22,46 @@ def run_stages(
 ) -> None:
     """Run the wanted stages, each after what it needs, as it comes in the list; on a GPU several at once, in slots."""
     clock = clock or StageClock()
-    waiting = required(stages, wanted)
-    unmade = {stage.key for stage in waiting}
-    places = slots or (slots_on(machine) if _may_share(waiting) else 1)
-    if places > 1:
-        waiting = _long_ones_first(waiting)
+    queue = Queue(stages, wanted, machine, slots)
 
     def begin() -> Job | None:
-        for stage in waiting:
-            if unmade.isdisjoint(stage.needs):
-                waiting.remove(stage)
-                return Job(_make(stage, unmade, watch, clock), max(1, stage.resources.places))
-        return None
+        stage = queue.take()
+        return job(stage, watch, clock, queue.made) if stage else None
 
-    interleave(begin, places)
-    assert not waiting, f"stages that wait for each other: {', '.join(stage.key for stage in waiting)}"
+    interleave(begin, queue.slots)
+    assert not queue.waiting, f"stages that wait for each other: {', '.join(stage.key for stage in queue.waiting)}"
 
 
-def _make(stage: Stage, unmade: set[str], watch: Watch, clock: StageClock) -> Generator[None]:
+class Queue:
+    """The stages that are still to begin, in a good order, and what is not made yet."""
+
+    def __init__(
+        self, stages: Sequence[Stage], wanted: Collection[str], machine: Machine, slots: int | None = None
+    ) -> None:
+        self.waiting = required(stages, wanted)
+        self.unmade = {stage.key for stage in self.waiting}
+        self.slots = slots or (slots_on(machine) if _may_share(self.waiting) else 1)  # of each GPU
+        if self.slots > 1:
+            self.waiting = _long_ones_first(self.waiting)
+
+    def take(self) -> Stage | None:
+        """Return the next stage whose needs are made; None where there is none now."""
+        stage = next((each for each in self.waiting if self.unmade.isdisjoint(each.needs)), None)
+        if stage:
+            self.waiting.remove(stage)
+        return stage
+
+    def made(self, key: str) -> None:
+        """Let those begin that need a stage."""
+        self.unmade.remove(key)
+
+
+def job(stage: Stage, watch: Watch, clock: StageClock, made: Callable[[str], None]) -> Job:
+    """Return what runs a stage in steps; `made` is called with its key in the end."""
+    return Job(_make(stage, watch, clock, made), max(1, stage.resources.places))
+
+
+def _make(stage: Stage, watch: Watch, clock: StageClock, made: Callable[[str], None]) -> Generator[None]:
     """Run a stage, unless a choice has left it out, while no other process makes the same."""
     if not stage.dropped():
         lock = (yield from stage.makes.acquire(stage.waiting, watch)) if stage.makes else None
@@ -62,7 +76,7 @@ def _make(stage: Stage, unmade: set[str], watch: Watch, clock: StageClock) -> Ge
             clock.lap(stage.action)
             if lock:
                 lock.release()
-    unmade.remove(stage.key)
+    made(stage.key)
 
 
 def _no_steps() -> Generator[None]:

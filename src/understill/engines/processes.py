@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from understill.engines.local import run_stages
-from understill.engines.protocol import Engine
-from understill.engines.study import stages_by_key
+from understill.engines.protocol import Engine, stages_by_key
 from understill.events import Watch, silent
 from understill.pipeline.stage import Stage, StageClock
 from understill.recipe import Recipe

@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from understill.engines.artifact_store import Store, finished, scratch
 from understill.engines.local import run_stages
-from understill.engines.protocol import Engine
-from understill.engines.store import Store, finished, scratch
-from understill.engines.study import stages_by_key
+from understill.engines.protocol import Engine, stages_by_key
 from understill.errors import UserError
 from understill.events import Asking, Event, Labelling, Reading, Tokenising, Turn, Watch
 from understill.pipeline.graph import required
@@ -232,7 +231,7 @@ def _make(given: tuple[Recipe, str, str | None], key: str, reports: Any) -> _Mad
 
 
 def _run_one(recipe: Recipe, key: str, folder: Path, store: Store | None, watch: Watch) -> tuple[str, ...]:
-    stages = stages_by_key(recipe, watch)
+    stages = stages_by_key(recipe)
     if key not in stages:
         what = f"this node plans {recipe.name} otherwise than the machine that began the run"
         why = "it has another understill, other data files, or another kind of device"

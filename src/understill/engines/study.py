@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from understill.engines.local import run_locally
+from understill.engines.devices import run_locally
 from understill.engines.protocol import Engine
 from understill.events import Timed, Watch, silent
 from understill.pipeline.graph import stages_of, study_stages, trained_keys, wanted_keys
@@ -15,7 +15,7 @@ from understill.pipeline.plan.parts import ModelPlan, Plan, Study
 from understill.pipeline.plan.planner import make_study, pick_wanted
 from understill.pipeline.record import Run
 from understill.pipeline.run_folder import begin_record, finish_record
-from understill.pipeline.stage import Stage, StageClock
+from understill.pipeline.stage import StageClock
 from understill.recipe import Recipe
 
 
@@ -60,8 +60,3 @@ def train_models(
     keys = [key for model in models for key in trained_keys(model)]
     engine(plan.recipe, stages, keys, watch, StageClock())
     return [read_trained(model) for model in models if not model.dropped]
-
-
-def stages_by_key(recipe: Recipe, watch: Watch = silent) -> dict[str, Stage]:
-    """Plan a recipe anew, for a process that is sent keys: its stages have the keys they have everywhere."""
-    return {stage.key: stage for stage in study_stages(make_study(recipe, watch))}

@@ -42,7 +42,7 @@ Labeller = Callable[[LabelJob, Sequence[Shard], Callable[[int], None]], Iterator
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledShards:
     """How much a call has labelled, and how much was finished before."""
 
     shards: int
@@ -55,7 +55,7 @@ class Labelled:
 
 def label_shards(
     job: LabelJob, processes: int = 1, retries: int = 2, watch: Watch = silent, labeller: Labeller | None = None
-) -> Labelled:
+) -> LabelledShards:
     """Label every shard that is not finished; those that fail again and again are raised together at the end."""
     labeller = labeller or (in_turn if processes == 1 else partial(in_processes, processes=processes))
     shards, begun = find_shards(job), time.monotonic()
@@ -85,7 +85,7 @@ def label_shards(
         raise Problems(f"{done}; the same command tries the others again:", list(failed.values()))
     rows, unanswered = (sum(getattr(each, name) for each in results) for name in ("rows", "unanswered"))
     faults = [fault for each in results for fault in each.faults][:SHOWN]
-    return Labelled(len(shards), skipped, rows, unanswered, time.monotonic() - begun, tuple(faults))
+    return LabelledShards(len(shards), skipped, rows, unanswered, time.monotonic() - begun, tuple(faults))
 
 
 def _check_first(job: LabelJob, waiting: Sequence[Shard]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from understill.bench.measure import Bench
     from understill.errors import Problem
-    from understill.inference.labelling import Labelled
+    from understill.inference.labelling import LabelledShards
     from understill.inference.predictor import Answer
     from understill.inference.stream import Predicted
     from understill.pipeline.exporting import Exported
@@ -39,7 +39,7 @@ def _show_unanswered(unanswered: int, faults: Sequence[Problem]) -> None:
             console.say(f"  … and {rest:,} more")
 
 
-def show_labelled(done: Labelled, target: Path) -> None:
+def show_labelled(done: LabelledShards, target: Path) -> None:
     """Show how many shards and rows were labelled, and which rows were not."""
     skipped = f", {done.skipped:,} of them before" if done.skipped else ""
     console.say(f"{counted(done.shards, 'shard')} labelled{skipped}: {target}")

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from understill.data.load import LoadedTask
     from understill.data.recipe_draft import Draft
+    from understill.engines.cost_model import Cluster, Cost
     from understill.estimate import Estimate
     from understill.pipeline.plan.parts import Plan, Study
-    from understill.scale import Cluster, Cost
 
 
 def show_draft(path: Path, draft: Draft) -> None:

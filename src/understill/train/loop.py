@@ -22,7 +22,6 @@ from understill.train.cuda_graph import FastSteps, lacking, why_not
 from understill.train.device import out_of_memory
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import rate_factor, set_rates
-from understill.train.signals import SIGNALS
 from understill.train.world import ALONE, World
 
 log = logging.getLogger(__name__)
@@ -71,8 +70,8 @@ def steps(
     only their dropout is another.
     """
     total = total_steps(training, batches.steps_per_epoch)
-    if fast and world.size == 1 and not (micro and micro < training.batch):
-        for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, guard):
+    if fast and not (micro and micro < training.batch):
+        for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, guard, world):
             start = step.number
             yield step
     micro = micro or training.micro_batch or training.batch
@@ -112,9 +111,14 @@ def _fast_steps(
     seed: int,
     start: int,
     guard: NanGuard,
+    world: World,
 ) -> Iterator[Step]:
-    """Take steps on the fast path: all of them, none where it does not apply, or as many as memory allows."""
+    """Take steps on the fast path: all of them, none where it does not apply, or as many as memory allows.
+
+    Several processes leave it together.
+    """
     reason = why_not(model, accelerator, training) if isinstance(model, MultiTaskModel) else "the model is wrapped"
+    reason = next(filter(None, world.gather(reason)), "")
     if reason:
         log.info("not on the fast path: %s", reason)
         return
@@ -127,23 +131,33 @@ def _fast_steps(
     path = None
     try:
         for number in range(start, total):
+            what = ""
             try:
-                path = path or FastSteps(model, objective, batches, inner, training, guard, start=start, total=total)
-                parts, counts = path.take(number, _step_seed(seed, number), first=number == start)
+                path = path or FastSteps(
+                    model, objective, batches, inner, training, guard, start=start, total=total, world=world
+                )
+                parts, counts = path.take(number, _step_seed(seed, number, world.rank), first=number == start)
             except Exception as error:
                 # The first steps of each size compile and record, for which memory or a tool may be missing. Where that
                 # shows before the step's update, the plain loop can take the very same step; all else is raised.
                 if not lacking(error) or (path and path.updated):
                     raise
                 what = str(error).strip().partition("\n")[0] or type(error).__name__
-                log.warning("the fast path cannot go on (%s): training goes on without it", what)
+            signal, failed = world.agree(bool(what))
+            if failed:
+                log.warning(
+                    "the fast path cannot go on (%s): training goes on without it", what or "in another process"
+                )
                 if path:
                     path.release()
                 return
+            assert path
+            if world.size > 1:
+                path.update()
             epoch, rate = (number + 1) / batches.steps_per_epoch, training.rate * rate_factor(number, total, training)
             mix = objective.mix(number / total)
             rows = batches.batch
-            yield Step(number + 1, total, epoch, rate, rows, parts, counts, rows, mix, SIGNALS.number)
+            yield Step(number + 1, total, epoch, rate, rows, parts, counts, rows, mix, signal)
     finally:
         if path:
             path.close()

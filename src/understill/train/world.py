@@ -90,16 +90,30 @@ class World:
         some = [weight for weight, flag in zip(weights, flags, strict=True) if flag]
         for weight in some:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        self._sum([weight.grad for weight in some if weight.grad is not None] + list(more))
+        self._sum_all([weight.grad for weight in some if weight.grad is not None] + list(more))
         return int(signal)
 
-    def _sum(self, tensors: list[Tensor]) -> None:
+    def _sum_all(self, tensors: list[Tensor]) -> None:
         flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors])
-        held = flat if self.sums is not None else flat.cpu()
+        self.sum(flat)
+        for tensor, total in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(total.view_as(tensor))
+
+    def sum(self, values: Tensor) -> None:
+        """Sum a tensor over all processes, in place."""
+        held = values if self.sums is not None else values.float().cpu()
         with _together():
             distributed.all_reduce(held, group=self.sums)
-        for tensor, total in zip(tensors, held.split([tensor.numel() for tensor in tensors]), strict=True):
-            tensor.copy_(total.view_as(tensor))
+        values.copy_(held)
+
+    def agree(self, failed: bool) -> tuple[int, bool]:
+        """Return the signal that any process got, and whether any has failed."""
+        if self.size == 1:
+            return SIGNALS.number, failed
+        known = torch.tensor([SIGNALS.number, failed], dtype=torch.uint8)
+        with _together():
+            distributed.all_reduce(known, distributed.ReduceOp.MAX)
+        return int(known[0]), bool(known[1])
 
 
 #: A process by itself.

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understill import scale
+from understill.engines import cost_model as scale
+from understill.engines.cost_model import Cluster, label_cost, learn_cost, makespan, scale_plan
 from understill.errors import UserError
 from understill.estimate import Estimate, estimate
 from understill.pipeline.plan.planner import make_study
 from understill.pipeline.stage import Resources, Stage
 from understill.recipe import Recipe
-from understill.scale import Cluster, label_cost, learn_cost, makespan, scale_plan
 
-PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
+PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 MINILM, THREE = 10_800_000, 5_400_000  # parameters that a token meets
 TOKENS = 13.3
 

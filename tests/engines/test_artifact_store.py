@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from understill.artifact import Artifact
-from understill.engines.store import Store, finished, scratch
+from understill.engines.artifact_store import Store, finished, scratch
 from understill.errors import UserError
 
 
@@ -81,7 +81,7 @@ def test_urls_that_no_store_has_are_refused() -> None:
     with pytest.raises(UserError, match="Protocol not known"):
         Store("nowhere://bucket/runs")
     with pytest.raises(UserError, match="nothing can be written there"):
-        Store("file:///proc/nowhere").check()
+        Store("local:/" + "/proc/nowhere").check()
 
 
 def test_each_node_has_a_folder_of_its_own() -> None:

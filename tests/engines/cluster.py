@@ -20,11 +20,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 from understill.atomic import read_record
+from understill.pipeline.stage import Action
 
 BUCKET = "artefacts"
 KINDS = ("worker", "node", "driver")
@@ -112,7 +113,7 @@ def busy_workers() -> list[int]:
             parent = int((path.parent / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError):
             continue
-        busy = title.startswith(b"ray::") and b"_Reports" not in title and b"IDLE" not in title
+        busy = title.startswith(tuple(f"ray::{action} ".encode() for action in get_args(Action)))
         if busy and os.getpid() in _ancestors(parent):
             found.append(int(path.parent.name))
     return found

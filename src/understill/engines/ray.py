@@ -96,6 +96,8 @@ def _run(
                 task = make.options(**_needs(ray, stage, recipe), name=f"{stage.action} {stage.name}")
                 running[task.remote(work.recipe, stage.key, work.reports)] = stage
         ended = ray.wait(list(running), timeout=LOOK)[0] if running and not ready else []
+        if not ended and not any(node["Alive"] for node in ray.nodes()):
+            raise UserError("the cluster has lost all its nodes → start some, and run the same command again")
         _pass_on(ray, work.reports, {stage.key: stage for stage in stages}, watch)
         for task in ended:
             stage = running.pop(task)

@@ -77,35 +77,74 @@ def _run(
     clock: StageClock,
 ) -> None:
     """Run the wanted stages as tasks, each as soon as what it needs is there."""
-    placed = recipe.placed(recipe.output.path.resolve())
-    work = _Work(ray.put((placed, os.getcwd(), store)), _reports(ray))
-    shared, folder = Store(store) if store else None, recipe.output.path / "artifacts"
+    driver = _Driver(ray, store, recipe, stages, watch, clock)
     waiting = [stage for stage in required(stages, wanted) if stage.action not in WITHIN]
     unmade, running = {stage.key for stage in waiting}, dict[Any, Stage]()
-    make = ray.remote(_make)
-    while waiting or running:
-        ready = [stage for stage in waiting if unmade.isdisjoint(stage.needs)]
-        for stage in ready:
-            waiting.remove(stage)
-            if stage.dropped() or stage.action in HERE or stage.done():
-                run_stages(_missing(stages, stage.key), [stage.key], recipe.machine, watch, clock)
-                if shared and (name := _name(stage.key)) in finished(folder):
-                    shared.push(folder / name)
+    try:
+        while waiting or running:
+            ready = [stage for stage in waiting if unmade.isdisjoint(stage.needs)]
+            for stage in ready:
+                waiting.remove(stage)
+                if task := driver.begin(stage):
+                    running[task] = stage
+                else:
+                    unmade.remove(stage.key)
+            for task in driver.look([] if ready else list(running)):
+                stage = running.pop(task)
+                driver.end(task, stage)
                 unmade.remove(stage.key)
-            else:
-                task = make.options(**_needs(ray, stage, recipe), name=f"{stage.action} {stage.name}")
-                running[task.remote(work.recipe, stage.key, work.reports)] = stage
-        ended = ray.wait(list(running), timeout=LOOK)[0] if running and not ready else []
-        if not ended and not any(node["Alive"] for node in ray.nodes()):
-            raise UserError("the cluster has lost all its nodes → start some, and run the same command again")
-        _pass_on(ray, work.reports, {stage.key: stage for stage in stages}, watch)
-        for task in ended:
-            stage = running.pop(task)
-            for name in _outcome(ray, task, stage):
-                assert shared
-                shared.pull(folder / name)
-            unmade.remove(stage.key)
+    finally:  # where one has failed, the others are not wanted any more
+        for task in running:
+            ray.cancel(task, force=True)
     clock.lap("stages on Ray")
+
+
+class _Driver:
+    """Begins the tasks of a run, shows what they report, and takes what they have made."""
+
+    def __init__(
+        self, ray: Any, store: str | None, recipe: Recipe, stages: Sequence[Stage], watch: Watch, clock: StageClock
+    ) -> None:
+        self.ray, self.recipe, self.stages, self.watch, self.clock = ray, recipe, stages, watch, clock
+        self.by_key = {stage.key: stage for stage in stages}
+        self.store, self.folder = Store(store) if store else None, recipe.output.path / "artifacts"
+        self.given = ray.put((recipe.placed(recipe.output.path.resolve()), os.getcwd(), store))
+        self.reports, self.make = _reports(ray), ray.remote(_make)
+
+    def begin(self, stage: Stage) -> Any:
+        """Begin a stage's task; None where it is done here, since it is made already or only reads small files."""
+        if stage.dropped() or stage.action in HERE or stage.done():
+            run_stages(_missing(self.stages, stage.key), [stage.key], self.recipe.machine, self.watch, self.clock)
+            if self.store and (name := _name(stage.key)) in finished(self.folder):
+                self.store.push(self.folder / name)
+            return None
+        task = self.make.options(**_needs(self.ray, stage, self.recipe), name=f"{stage.action} {stage.name}")
+        return task.remote(self.given, stage.key, self.reports)
+
+    def look(self, running: Sequence[Any]) -> list[Any]:
+        """Return the tasks that have ended, after waiting for a moment; show what all have reported."""
+        ended: list[Any] = self.ray.wait(running, timeout=LOOK)[0] if running else []
+        if running and not ended and not any(node["Alive"] for node in self.ray.nodes()):
+            raise UserError("the cluster has lost all its nodes → start some, and run the same command again")
+        _pass_on(self.ray, self.reports, self.by_key, self.watch)
+        return ended
+
+    def end(self, task: Any, stage: Stage) -> None:
+        """Bring what a task has put into the store, or raise what went wrong there."""
+        again = "run the same command again; what is finished is kept"
+        try:
+            made: _Made = self.ray.get(task)
+        except self.ray.exceptions.LocalRayletDiedError:
+            raise UserError(f"the node that this process belongs to was lost → {again}") from None
+        except self.ray.exceptions.RayError as error:
+            what = f"lost {RETRIES + 1} times on the cluster: {str(error).strip().splitlines()[0]}"
+            raise UserError(f"{stage.action} {stage.name}: {what} → {again}") from None
+        if made.bug:
+            raise RuntimeError(f"{stage.action} {stage.name} failed on node {made.node}:\n{made.bug}")
+        if made.mistake:
+            raise UserError(made.mistake)
+        for name in made.pushed if self.store else ():
+            self.store.pull(self.folder / name)  # type: ignore[union-attr]
 
 
 def _missing(stages: Sequence[Stage], key: str) -> list[Stage]:
@@ -117,43 +156,16 @@ def _missing(stages: Sequence[Stage], key: str) -> list[Stage]:
     return [replace(stage, needs=tuple(need for need in stage.needs if need in keys)) for stage in known]
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What every task is given: the recipe, and where its events go."""
-
-    recipe: Any
-    reports: Any
-
-
 def _needs(ray: Any, stage: Stage, recipe: Recipe) -> dict[str, Any]:
     """Return what a task asks of its node: a GPU where there are any, cores, memory, and to be begun again."""
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     most = max((node.get("CPU", 0) for node in alive), default=1)
     gpus = int(recipe.machine.device in ("auto", "cuda") and any(node.get("GPU") for node in alive))
-    if recipe.machine.device == "cuda" and not gpus:
-        raise UserError("machine.device: cuda: no node of the cluster has a GPU → add one, or write auto")
     memory = TRAINING_MEMORY if stage.trains else MEMORY
     return {
         "num_cpus": min(recipe.machine.threads or 1, most), "num_gpus": gpus, "memory": memory,
         "max_retries": RETRIES,
     }  # fmt: skip
-
-
-def _outcome(ray: Any, task: Any, stage: Stage) -> Sequence[str]:
-    """Return the artefacts that a task has put into the store, or raise what went wrong there."""
-    try:
-        made: _Made = ray.get(task)
-    except ray.exceptions.RayError as error:
-        fix = "run the same command again; what is finished is kept"
-        what = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"{stage.action} {stage.name}: lost {RETRIES + 1} times on the cluster: {what} → {fix}"
-        ) from None
-    if made.bug:
-        raise RuntimeError(f"{stage.action} {stage.name} failed on node {made.node}:\n{made.bug}")
-    if made.mistake:
-        raise UserError(made.mistake)
-    return made.pushed
 
 
 # Events ---------------------------------------------------------------------------------------------------------------

@@ -99,7 +99,8 @@ def _train(folder: Path, recipe: Path, variant: Variant) -> dict[str, Any]:
     sets = [f"output.folder={folder}", *(f"{key}={value}" for key, value in variant.changes.items())]
     command = [sys.executable, "-m", "understill", "train", str(recipe)]
     command += [part for each in sets for part in ("--set", each)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(understill.__file__).parents[1]), "HF_HUB_OFFLINE": "1"}
+    paths = os.pathsep.join([str(Path(understill.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
     several = ["--processes", str(variant.processes)]
     if variant.stopped:
         process = subprocess.Popen([*command, *several], env=environment)

@@ -16,7 +16,7 @@ from understill.cli.program import app
 from understill.errors import ProcessLost, UserError
 
 if TYPE_CHECKING:
-    from understill.engines.protocol import Engine
+    from understill.engines.engine import Engine
     from understill.recipe import Recipe
 
 

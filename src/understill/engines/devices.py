@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from understill.engines.engine import stages_by_key
 from understill.engines.local import Queue, job, run_stages
-from understill.engines.protocol import stages_by_key
 from understill.errors import UserError
 from understill.events import Event, Turn, Watch
 from understill.pipeline.stage import Stage, StageClock
@@ -76,7 +76,7 @@ def run_on_devices(devices: Sequence[str], recipe: Recipe, queue: Queue, watch: 
 def _hand_out(queue: Queue, workers: Sequence[_Worker]) -> None:
     """Send stages that are ready to those that run the fewest; one that still starts is waited for."""
     while free := [worker for worker in workers if worker.asks or not worker.started]:
-        worker = min(free, key=lambda each: len(each.running))
+        worker = min(free, key=lambda each: (len(each.running), not each.asks))
         stage = queue.take() if worker.asks else None
         if stage is None:
             break

@@ -31,7 +31,8 @@ def launch(count: int, command: Sequence[str]) -> int:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    shared |= {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": max(1, cores() // count)}
+    usual = {"OMP_NUM_THREADS": max(1, cores() // count), "GLOO_SOCKET_IFNAME": "lo"}  # this machine talks to itself
+    shared |= {name: value for name, value in usual.items() if name not in os.environ}
     processes: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, frame: FrameType | None) -> None:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from understill.engines.engine import Engine, stages_by_key
 from understill.engines.local import run_stages
-from understill.engines.protocol import Engine, stages_by_key
 from understill.events import Watch, silent
 from understill.pipeline.stage import Stage, StageClock
 from understill.recipe import Recipe
 from understill.recipe.schema import Machine
-from understill.train.world import World, joining
+from understill.train.world import World, joining, leave
 
 
 @contextmanager
@@ -31,6 +31,7 @@ def _run(
     shared = [replace(each, run=partial(_lead, world, each)) if each.trains else each for each in stages]
     run_stages(shared, wanted, recipe.machine, watch, clock, slots=1)
     world.share(None)
+    leave()
 
 
 def help_first(recipe: Recipe) -> None:

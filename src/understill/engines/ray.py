@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from understill.engines.artifact_store import Store, finished, scratch
+from understill.engines.engine import Engine, stages_by_key
 from understill.engines.local import run_stages
-from understill.engines.protocol import Engine, stages_by_key
 from understill.errors import UserError
 from understill.events import Asking, Event, Labelling, Reading, Tokenising, Turn, Watch
 from understill.pipeline.graph import required

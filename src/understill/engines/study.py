@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from understill.engines.devices import run_locally
-from understill.engines.protocol import Engine
+from understill.engines.engine import Engine
 from understill.events import Timed, Watch, silent
 from understill.pipeline.graph import stages_of, study_stages, trained_keys, wanted_keys
 from understill.pipeline.locks import in_use

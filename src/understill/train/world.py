@@ -131,8 +131,11 @@ def joining(machine: Machine) -> Iterator[World]:
     """Join the processes that this one was started with, and use a GPU of its own where there are enough."""
     global _joined
     settings = {name: int(os.environ.get(name, "0")) for name in _ENVIRONMENT}
-    with _together():
+    try:
         distributed.init_process_group("gloo", timeout=_PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        what = f"the {settings['WORLD_SIZE']} processes of this run cannot reach each other: {error}"
+        raise UserError(f"{what} → start them with --processes, or with torchrun") from None
     for name in _ENVIRONMENT:
         os.environ.pop(name, None)  # accelerate would wrap models and wait for the others in its own way
     try:
@@ -140,7 +143,14 @@ def joining(machine: Machine) -> Iterator[World]:
         _joined = World(settings["RANK"], settings["WORLD_SIZE"], sums)
         yield _joined
     finally:
-        _joined = ALONE
+        leave()
+
+
+def leave() -> None:
+    """Part from the other processes; once all are done they do so together."""
+    global _joined
+    _joined = ALONE
+    if distributed.is_initialized():
         distributed.destroy_process_group()
 
 

@@ -25,6 +25,6 @@ class Engine(Protocol):
         """Run the wanted stages and what they need; errors are raised here, events go to `watch`."""
 
 
-def stages_by_key(recipe: Recipe) -> dict[str, Stage]:
+def stages_by_key(recipe: Recipe, watch: Watch = silent) -> dict[str, Stage]:
     """Plan a recipe anew, for a process that is sent keys: its stages have the keys they have everywhere."""
-    return {stage.key: stage for stage in study_stages(make_study(recipe, silent))}
+    return {stage.key: stage for stage in study_stages(make_study(recipe, watch))}

@@ -179,7 +179,7 @@ def test_all_stages_are_handed_out_once_after_their_needs_and_loads_differ_by_on
 
 
 def test_stages_that_need_each_other_are_reported_rather_than_waited_for() -> None:
-    with pytest.raises(AssertionError, match="a circle of needs"):
+    with pytest.raises(AssertionError, match="stages that wait for each other"):
         hand_out(queue_of([stage("a", "b"), stage("b", "a")]), [Pretended()])
 
 

@@ -83,7 +83,8 @@ def _hand_out(queue: Queue, workers: Sequence[_Worker]) -> None:
         worker.running.add(stage.key)
         worker.asks = False
         worker.connection.send(stage.key)
-    assert any(worker.running or not worker.started for worker in workers) or not queue.waiting, "a circle of needs"
+    idle = all(worker.asks and not worker.running for worker in workers)
+    assert not (idle and queue.waiting), f"stages that wait for each other: {[stage.key for stage in queue.waiting]}"
 
 
 def _end(workers: Sequence[_Worker]) -> None:
@@ -188,6 +189,8 @@ def main(descriptor: int) -> None:
     connection: Connection[Any, Any] = Connection(descriptor)
     try:
         _Device(connection).run()
+    except ConnectionError:  # nobody is there any more
+        raise SystemExit(1) from None
     except UserError as error:
         connection.send(("mistake", str(error)))
     except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -15,6 +16,8 @@ from understill.inference.cores import cores
 
 #: Seconds that processes get to end by themselves after another one has, and after they were asked to.
 _GRACE, _LAST = 5.0, 60.0
+#: The number by which prctl knows the signal that a process gets when its parent has died.
+_PARENT_DEATH = 1
 
 
 def place() -> tuple[int, int]:
@@ -43,13 +46,20 @@ def launch(count: int, command: Sequence[str]) -> int:
     try:
         for rank in range(count):
             own = {name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()}
-            processes.append(subprocess.Popen(command, env={**os.environ, **own}, process_group=0))
+            environment = {**os.environ, **own}
+            processes.append(subprocess.Popen(command, env=environment, process_group=0, preexec_fn=_end_with_parent))
         return _wait(processes)
     finally:
         for process in processes:
             process.kill()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end_with_parent() -> None:
+    """Have Linux send this process SIGTERM when the one that started it is gone, even if that was killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGTERM)
 
 
 def _send(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:

@@ -84,7 +84,8 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
         assert choice is not None
         model = replace(model, settings=choice.settings)
     training = model.settings.training
-    others.refuse_small(training.batch)
+    if others.leads:  # what the first process refuses, the others need not repeat
+        others.refuse_small(training.batch)
     batches = make_batches(plan, model, tokens, joined)
     dev = {task.task.name: tokens(task.splits["dev"]) for task in model.scored if task.task in model.tasks}
     network = first_weights(model)

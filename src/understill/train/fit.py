@@ -197,6 +197,8 @@ class _Fit:
         )
 
     def _stop_at_nan(self) -> None:
+        if not self.world.leads:
+            return  # the first process says it
         self.guard.check(self.names, self.training)
 
     def _write_log(self, report: Report) -> None:
@@ -213,7 +215,7 @@ class _Fit:
         state = self.state
         self.model.eval()
         score, scores = self.evaluate(self.model)
-        if not math.isfinite(score):
+        if self.world.leads and not math.isfinite(score):
             raise TrainingError(
                 f"step {state.step}: the dev score is not a number; lower the learning rate, training.lr"
             )

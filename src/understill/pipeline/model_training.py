@@ -13,10 +13,12 @@ from typing import Any
 from accelerate import Accelerator
 
 from understill.atomic import write_json
+from understill.data.batch import Batches
 from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, TrainingState, Turn, Watch
 from understill.losses.fused import make_objective
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model, save_scores
+from understill.models.multitask import MultiTaskModel
 from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
 from understill.pipeline.evaluation import dev_score, score_model
 from understill.pipeline.hyperparameter_search import tune
@@ -87,7 +89,6 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
     if others.leads:  # what the first process refuses, the others need not repeat
         others.refuse_small(training.batch)
     batches = make_batches(plan, model, tokens, joined)
-    dev = {task.task.name: tokens(task.splits["dev"]) for task in model.scored if task.task in model.tasks}
     network = first_weights(model)
     if others.leads and not model.started:
         network.to(pick_device(recipe.machine))
@@ -95,33 +96,7 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
     trackers = recipe.output.trackers if others.leads else ()
     accelerator = make_accelerator(recipe.machine, training.precision, trackers, model.folder)
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
-    events = fit(
-        network,
-        make_objective(model.tasks, model.settings.heads.regression, distillation.distil if distillation else None),
-        batches,
-        training,
-        accelerator=accelerator,
-        seed=model.seed,
-        folder=model.folder / "work",
-        evaluate=lambda current: dev_score(current, model, dev, recipe.evaluation.batch, others),
-        fast=recipe.machine.fast == "auto",
-        together=slots_on(recipe.machine),
-        world=others,
-    )
-    fitted = yield from _take_steps(events, accelerator, title, watch)
-    if not others.leads:
-        return
-    network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).cpu()
-    place, distilled = model.folder / "model", _distilled(model)
-    save_model(place, network, tokens.tokenizer, tokens.lengths, recipe.to_yaml(), {}, taught=distilled)
-    _record(model, fitted, choice)
-
-
-def _take_steps(
-    events: Generator[Event], accelerator: Accelerator, title: str, watch: Watch
-) -> Generator[None, None, Fitted]:
-    """Train step by step, and tell whoever watches; a signal ends it after a step."""
-    with SIGNALS, closing(events):
+    with SIGNALS, closing(_fit(replace(inputs, model=model), network, batches, accelerator)) as events:
         for event in events:
             if isinstance(event, Step):
                 yield
@@ -132,8 +107,33 @@ def _take_steps(
             watch(event)
     for tracker in accelerator.trackers:  # not end_training, which would part this process from the others
         tracker.finish()
+    if not others.leads:
+        return
+    network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).cpu()
+    place, distilled = model.folder / "model", _distilled(model)
+    save_model(place, network, tokens.tokenizer, tokens.lengths, recipe.to_yaml(), {}, taught=distilled)
     assert isinstance(event, Fitted), "what a training ends with"
-    return event
+    _record(model, event, choice)
+
+
+def _fit(inputs: ModelInputs, network: MultiTaskModel, batches: Batches, accelerator: Accelerator) -> Generator[Event]:
+    """Return the training of a network, with a look at the dev sets now and then."""
+    recipe, model, tokens, others = inputs.plan.recipe, inputs.model, inputs.tokens, world()
+    dev = {task.task.name: tokens(task.splits["dev"]) for task in model.scored if task.task in model.tasks}
+    distil = model.distillation.distil if model.distillation else None
+    return fit(
+        network,
+        make_objective(model.tasks, model.settings.heads.regression, distil),
+        batches,
+        model.settings.training,
+        accelerator=accelerator,
+        seed=model.seed,
+        folder=model.folder / "work",
+        evaluate=lambda current: dev_score(current, model, dev, recipe.evaluation.batch, others),
+        fast=recipe.machine.fast == "auto",
+        together=slots_on(recipe.machine),
+        world=others,
+    )
 
 
 def _record(model: ModelPlan, fitted: Fitted, choice: Choice | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -47,9 +48,12 @@ def connected(address: str | None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     try:
+        if host and port.isdigit():  # of itself Ray would try for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         fix = "start one with `ray start --head`, or leave --address out for one on this machine"
         raise UserError(f"--address {address}: no cluster answers there ({error}) → {fix}") from None
     try:

@@ -69,6 +69,8 @@ class TaskSpec(Section):
     cluster: str | None = None  # the column of your files whose equal values are drawn together in tests of scores
     kind: str | None = None
     labels: Names = ()
+    question: str | None = None  # what a language model is asked about a text
+    descriptions: dict[str, str] = Field(default_factory=dict)  # of labels, or of some scores, for a language model
     encoding: str | None = None  # of the files, where they are not UTF-8
     separator: str | None = None  # of .csv and .tsv files; detected where it is not given
     decimal: Literal[",", "."] | None = None  # of scores, likewise
@@ -79,6 +81,20 @@ class TaskSpec(Section):
     candidates: Annotated[int, Field(ge=2)] | None = None  # of a ranking task: at most so many of a query in a step
     weight: Positive = 1.0  # of this task's loss
     max_length: Annotated[int, Field(ge=8)] | None = None
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take labels with what each means."""
+        if isinstance(value, dict) and isinstance(meant := value.get("labels"), dict):
+            return {**value, "labels": list(meant), "descriptions": {**meant, **value.get("descriptions", {})}}
+        return value
+
+    @field_validator("descriptions", mode="before")
+    @classmethod
+    def _described(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"{shown(value)} is not allowed → write what each label means: {{yes: it does}}")
+        return {as_text(label).strip(): as_text(meant or "") for label, meant in value.items()}
 
     @field_validator("dev", mode="before")
     @classmethod
@@ -169,6 +185,9 @@ class TaskSpec(Section):
             yield "range", f"nothing lies between {self.range[0]:g} and {self.range[1]:g} → write [lowest, highest]"
         if len(self.labels) == 1:
             yield "labels", f'"{self.labels[0]}" is the only label; there is nothing to learn → name two or more'
+        for label in self.descriptions if self.labels else ():
+            if label not in self.labels:
+                yield "descriptions", f'"{label}" is no label of this task → {nearest(label, self.labels)}'
         for label in repeated(self.labels):
             yield "labels", f'"{label}" is named twice → name each label once'
         columns = [*self.text, *(column for column in (self.label, self.group) if column)]

@@ -76,16 +76,22 @@ def check(
     from understill import terminal
     from understill.estimate import estimate
     from understill.events import Checking
+    from understill.pipeline.language_models import unanswered
     from understill.pipeline.plan.planner import make_study
     from understill.pipeline.teacher_selection import open_teacher
 
     with terminal.LiveProgress() as watch:
-        study = make_study(loaded, watch)
-        for number, (plan, teacher) in enumerate(study.external):
+        asks = _asks(loaded, watch)
+        study = None if unanswered(loaded) else make_study(loaded, watch)
+        for number, (plan, teacher) in enumerate(study.external if study else ()):
             watch(Checking(f"opening {teacher.name}", number, len(study.external)))
             open_teacher(plan, teacher)
-        times = estimate(study, watch, timed=timed)
-    terminal.show_plan(study, times)
+        times = estimate(study, watch, timed=timed) if study else {}
+    terminal.show_asks(asks)
+    if study:
+        terminal.show_plan(study, times)
+    else:
+        terminal.say("recipe and data are fine; training is planned when these rows are answered: understill run")
     if full:
         terminal.show_yaml(loaded.to_yaml())
 
@@ -114,18 +120,31 @@ def run(
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
     from understill import terminal
     from understill.pipeline.engine import run_study
+    from understill.pipeline.language_models import unanswered
     from understill.pipeline.plan.planner import make_study
 
     with terminal.LiveProgress() as watch:
-        planned = make_study(loaded, watch) if dry_run else None
+        asks = _asks(loaded, watch) if dry_run else []
+        planned = make_study(loaded, watch) if dry_run and not unanswered(loaded) else None
         runs = () if dry_run else run_study(loaded, watch)
         page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
+    if dry_run:
+        terminal.show_asks(asks)
     if planned:
         terminal.show_plan(planned)
     if runs:
         terminal.show_study(runs)
     if page:
         terminal.say(f"report: {page}")
+
+
+def _asks(recipe: Recipe, watch: Any) -> list[Any]:
+    """Estimate what language models will be asked, before anything is."""
+    if not any(teacher.asked for teacher in recipe.teachers):
+        return []
+    from understill.pipeline.llm_estimate import estimate_asks
+
+    return list(estimate_asks(recipe, watch))
 
 
 def _report_of(folder: Path, recipe: Recipe, watch: Any) -> Path | None:
@@ -148,16 +167,33 @@ Models = Annotated[
 
 
 @app.command(
-    epilog=examples_of("understill train recipes/single.yaml --model sst2", "understill train recipes/multi.yaml")
+    epilog=examples_of(
+        "understill train recipes/single.yaml --model sst2",
+        "understill train recipes/multi.yaml",
+        "understill train recipes/llm.yaml --show-prompts 3   [dim]# what a language model is asked[/dim]",
+    )
 )
-def train(recipe: RecipeFile, model: Models = None, sets: Sets = None) -> None:
+def train(
+    recipe: RecipeFile,
+    model: Models = None,
+    sets: Sets = None,
+    show_prompts: Annotated[
+        int, typer.Option("--show-prompts", min=0, metavar="N", help="Only print N prompts for each language model.")
+    ] = 0,
+) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
     from understill import terminal
-    from understill.pipeline.engine import train_some
+    from understill.pipeline.engine import train_some, train_students
+    from understill.pipeline.language_models import answer_rows, show_prompts_of
     from understill.pipeline.plan.planner import make_study
 
+    if show_prompts:
+        for title, prompt in show_prompts_of(loaded, show_prompts):
+            terminal.say(f"── {title}\n{prompt}\n")
+        return
     with terminal.LiveProgress() as watch:
+        loaded = answer_rows(loaded, watch, train_students)
         study = make_study(loaded, watch)
         trained = train_some(study, tuple(model or ()), watch)
     tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}
@@ -167,7 +203,12 @@ def train(recipe: RecipeFile, model: Models = None, sets: Sets = None) -> None:
 
 
 @app.command(hidden=True)
-def teach(recipe: RecipeFile, model: Models = None, sets: Sets = None) -> None:
+def teach(
+    recipe: RecipeFile,
+    model: Models = None,
+    sets: Sets = None,
+    show_prompts: Annotated[int, typer.Option("--show-prompts", min=0, metavar="N")] = 0,
+) -> None:
     """Train models: the old name of `train`."""
     typer.echo("understill teach is now understill train; the old name works until the next release", err=True)
-    train(recipe, model, sets)
+    train(recipe, model, sets, show_prompts)

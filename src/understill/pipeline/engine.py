@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from understill.events import Timed, Watch, silent
 from understill.pipeline.graph import stages_of, trained_keys
+from understill.pipeline.language_models import answer_rows
 from understill.pipeline.locks import in_use
 from understill.pipeline.model_training import TrainedModel, read_trained
 from understill.pipeline.plan.parts import ModelPlan, Plan, Study
@@ -28,6 +29,8 @@ def run(recipe: Recipe, watch: Watch = silent) -> Run:
 def run_study(recipe: Recipe, watch: Watch = silent) -> tuple[Run, ...]:
     """Do everything a recipe asks for, and return all runs that it stands for, that of the recipe as it is first."""
     clock = StageClock()
+    recipe = answer_rows(recipe, watch, train_students)
+    clock.lap("ask")
     study = make_study(recipe, watch)
     stages = study_stages(study)
     with in_use(recipe.output.path):
@@ -49,6 +52,12 @@ def train_some(study: Study, names: tuple[str, ...], watch: Watch = silent) -> l
         run_stages(study_stages(study), keys, study.recipe.machine, watch)
     trained = [(read_trained(each.model), each.title) for each in wanted if not each.model.dropped]
     return [model if len(study.cells) == 1 else replace(model, name=title) for model, title in trained]
+
+
+def train_students(recipe: Recipe, watch: Watch = silent) -> list[TrainedModel]:
+    """Train the students of a recipe with what they need."""
+    study = make_study(recipe.plain(recipe.seed), watch)
+    return train_some(study, tuple(model.name for model in study.plan.models if model.role == "student"), watch)
 
 
 def train_models(plan: Plan, models: Sequence[ModelPlan], watch: Watch = silent) -> list[TrainedModel]:

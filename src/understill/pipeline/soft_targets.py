@@ -30,7 +30,7 @@ def label(plan: Plan, targets: TargetsPlan, watch: Watch) -> None:
     for teacher in targets.teachers:
         opened = open_teacher(plan, teacher)
         for name in targets.columns:
-            answers[name].append(ask_column(opened, name, data, progress_of(watch, teacher, data)))
+            answers[name].append(ask_column(opened, name, data, progress_of(watch, teacher, data, opened)))
     facts = [TeacherFacts(teacher.name, teacher.digest, read_verdict(teacher).score) for teacher in targets.teachers]
     rule = plan.recipe.targets.model_dump(mode="json")
     with targets.artifact.build() as part:

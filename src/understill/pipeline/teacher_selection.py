@@ -37,9 +37,10 @@ def open_teacher(plan: Plan, teacher: TeacherPlan) -> Teacher:
     return teachers.open_teacher(teacher.spec, opening)
 
 
-def progress_of(watch: Watch, teacher: TeacherPlan, data: TaskData) -> Callable[[int], None]:
+def progress_of(watch: Watch, teacher: TeacherPlan, data: TaskData, opened: Teacher) -> Callable[[int], None]:
     """Return what counts a teacher's answers for whoever watches."""
-    return counting(watch, lambda rows: Labelling(teacher.name, data.place, rows, data.rows))
+    detail: Callable[[], str] = getattr(opened, "spending", str)
+    return counting(watch, lambda rows: Labelling(teacher.name, data.place, rows, data.rows, detail()))
 
 
 def refuse_no_answers(plan: Plan) -> None:
@@ -86,7 +87,7 @@ def examine_teacher(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
     verdict, scores = Verdict(None, {}, None, ""), {}
     with teacher.verdict.build() as part:
         for data in dev_sets(plan.loaded, teacher.task):
-            logits = opened.logits(data, progress_of(watch, teacher, data))
+            logits = opened.logits(data, progress_of(watch, teacher, data, opened))
             save_predictions(kept_at(part, data.place), data, Predictions(data.task, logits))
             here = examine(data.task, all_gold(data), logits, train, groups=grouping(data))
             if here.scores:

@@ -13,7 +13,7 @@ from understill.terminal.listings import (
     show_yaml,
 )
 from understill.terminal.outputs import show_answers, show_bench, show_export, show_predicted, show_submission
-from understill.terminal.plans import show_draft, show_plan
+from understill.terminal.plans import show_asks, show_draft, show_plan
 from understill.terminal.progress import LiveProgress, counter
 from understill.terminal.scores import say_shortfalls, show_run, show_scores
 from understill.terminal.studies import show_study
@@ -24,6 +24,7 @@ __all__ = [
     "say",
     "say_shortfalls",
     "show_answers",
+    "show_asks",
     "show_assets",
     "show_bench",
     "show_comparisons",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from understill.data.load import LoadedTask
     from understill.data.recipe_draft import Draft
     from understill.estimate import Estimate
+    from understill.pipeline.llm_estimate import AskEstimate
     from understill.pipeline.plan.parts import Plan, Study
 
 
@@ -29,6 +30,29 @@ def show_draft(path: Path, draft: Draft) -> None:
     console.say(f"  understill check {recipe}   # reads all rows; says what would run, and about how long it takes")
     console.say(f"  understill run {recipe}     # trains, scores, and writes a report")
     console.say(f'  understill predict {quote(f"runs/{draft.name}")} --text "…"')
+
+
+def show_asks(asks: Sequence[AskEstimate]) -> None:
+    """Show what language models will be asked, and what that takes."""
+    if not asks:
+        return
+    columns = ("teacher", "task", "rows", "requests", "kept", "tokens", "about", "cost")
+    rows = [
+        (
+            each.teacher,
+            each.task,
+            f"{each.rows:,}",
+            f"{each.requests:,}",
+            f"{each.kept:,}",
+            f"{each.tokens_in:,.0f} + {each.tokens_out:,.0f}",
+            duration(60 * each.minutes),
+            "no prices given" if each.cost is None else f"{each.cost:,.4f}",
+        )
+        for each in asks
+    ]
+    console.show_table("to be asked", columns, (), rows)
+    if not all(each.timed for each in asks):
+        console.say("times assume a second for each answer; after the first answers they are the server's own")
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

@@ -71,7 +71,7 @@ def option_masses(tops: Sequence[Sequence[tuple[str, float]]], names: Sequence[s
             if not text:
                 descend = (path + token, mass) if number == 0 else descend
                 continue
-            fits = [place for place, name in enumerate(folded) if _fits(name, text)]
+            fits = _fitting(folded, text)
             if not fits or (ended and fits == ended):
                 masses[ended] += mass  # what follows a whole name ends it
             elif len(fits) == 1:
@@ -83,7 +83,7 @@ def option_masses(tops: Sequence[Sequence[tuple[str, float]]], names: Sequence[s
         if descend is None:
             return masses
         path, weight = descend
-    open_names = [place for place, name in enumerate(folded) if _start(path) and _fits(name, _start(path))]
+    open_names = _fitting(folded, _start(path)) if _start(path) else []
     if open_names:  # the answer was cut before it was decided
         whole = [place for place in open_names if folded[place] == _start(path).rstrip()] or open_names
         masses[whole] += weight / len(whole)
@@ -94,9 +94,11 @@ def _start(text: str) -> str:
     return text.casefold().lstrip(_EDGE)
 
 
-def _fits(name: str, text: str) -> bool:
-    """Tell whether a text may become a name, or is one with something after it."""
-    return name.startswith(text) or (text.startswith(name) and not text[len(name)].isalnum())
+def _fitting(names: Sequence[str], text: str) -> list[int]:
+    """Return the names that a text may become or, where there is none, the longest that it is with something after."""
+    begun = [place for place, name in enumerate(names) if name.startswith(text)]
+    whole = [place for place, name in enumerate(names) if text.startswith(name) and not text[len(name) :][:1].isalnum()]
+    return begun or sorted(whole, key=lambda place: -len(names[place]))[:1]
 
 
 def read_text(text: str, names: Sequence[str], choices: Sequence[str]) -> int | None:
@@ -110,8 +112,9 @@ def read_text(text: str, names: Sequence[str], choices: Sequence[str]) -> int | 
     said = [match.casefold() for match in _SAYS.findall(text)]
     places = {folded.index(word) for word in said if word in folded}
     if len(places) != 1:
-        firsts = [place for place, name in enumerate(folded) if text.strip()[len(name) :][:1] in tuple(".):,\n") and _fits(name, start)]
-        places = set(firsts) if len(firsts) == 1 else _mentioned(text, choices)
+        first = re.match(r"(\w+)[.):,]", text.strip(_EDGE))
+        named = first and first[1].casefold() in folded
+        places = {folded.index(first[1].casefold())} if first and named else _mentioned(text, choices)
     return next(iter(places)) if len(places) == 1 else None
 
 

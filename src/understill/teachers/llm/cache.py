@@ -82,6 +82,11 @@ class AnswerCache:
         """Count the requests that were answered before."""
         return sum(self._db.execute("SELECT 1 FROM answers WHERE key = ?", (key,)).fetchone() is not None for key in keys)
 
+    def seconds(self, model: str) -> float | None:
+        """Return how long an answer of a model takes on average; None where there is none yet."""
+        row = self._db.execute("SELECT AVG(seconds) FROM answers WHERE model = ?", (model,)).fetchone()
+        return None if row[0] is None else float(row[0])
+
     def put(self, key: str, model: str, reply: Reply, scope: str) -> None:
         """Keep a reply, and count its tokens."""
         values = (key, model, reply.text, json.dumps(reply.tops), reply.tokens_in, reply.tokens_out, reply.seconds)

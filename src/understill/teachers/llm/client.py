@@ -101,8 +101,13 @@ class Client:
     async def __aenter__(self) -> Client:
         httpx = _httpx()
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else {}
-        limits = httpx.Limits(max_connections=self.settings.concurrency)
-        self._http = httpx.AsyncClient(headers=headers, timeout=self.settings.timeout, limits=limits)
+        settings = self.settings
+        self._http = httpx.AsyncClient(
+            headers=headers,
+            timeout=settings.timeout,
+            limits=httpx.Limits(max_connections=settings.concurrency),
+            verify=settings.endpoint.startswith("https"),  # certificates take a while to load
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.atomic import fingerprint, known_digest
-from understill.data.taskdata import TaskData
+from understill.data.taskdata import TaskData, source_rows
 from understill.errors import UserError
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe
@@ -121,7 +121,9 @@ class LlmTeacher:
         split = "unlabelled" if data.split == "unlabelled" else "train"
         if self.settings.rows not in ("all", split):
             return np.zeros(0, np.int64)
-        return np.array([place for place, name in enumerate(ids) if self.only is None or name in self.only], np.int64)
+        own = source_rows(data) == np.arange(data.rows)  # what augmentation made is not paid for
+        wanted = [own[place] and (self.only is None or name in self.only) for place, name in enumerate(ids)]
+        return np.flatnonzero(wanted)
 
     def asks(self, texts: Sequence[str], again: bool = False) -> list[Ask]:
         """Return the requests about one row, as far as they are known before the first is answered."""
@@ -134,6 +136,13 @@ class LlmTeacher:
     def keys(self, texts: Sequence[str]) -> list[str]:
         """Return the digests of the requests about one row."""
         return [request_key(ask.body(self.settings.model)) for ask in self.asks(texts)]
+
+    def spending(self) -> str:
+        """Say what was spent so far, for the progress bar."""
+        spent = self.cache.spent(self.scope)
+        cost = self.settings.cost(spent.tokens_in, spent.tokens_out)
+        money = "" if cost is None else f" · {cost:,.4f} spent"
+        return f"{spent.requests:,} requests · {spent.tokens:,} tokens{money}"
 
     # One after the other, and many at a time -------------------------------------------------------------------------
 
@@ -176,6 +185,7 @@ class _Session:
     def __init__(self, teacher: LlmTeacher, client: Client) -> None:
         self.teacher, self.client = teacher, client
         self.draws = teacher.settings.answers == "samples"
+        self.gives: bool | None = None  # whether answers are read with probabilities; the first one tells
         self.error: UserError | None = None
         self.failed = self.silent = 0
         self.last = ""
@@ -213,11 +223,13 @@ class _Session:
             except Refused as error:
                 self._without(error)
                 return await self.row(texts)
-            if reply.tops or teacher.settings.answers == "logprobs" or teacher.settings.samples == 1:
+            if self.gives is None:
+                self.gives = bool(reply.tops) or teacher.settings.answers == "logprobs" or teacher.settings.samples == 1
+            if self.gives:
                 return await self._readable(texts, [reply])
             self.draws = True  # the server gives no probabilities, and answers are drawn from now on
-        plan = [Ask(each.prompt, each.length, False, number) for number in range(teacher.settings.samples) for each in teacher.asks(texts)[:1]]
-        replies = [await self.client.ask(ask) for ask in plan]
+        draws = range(teacher.settings.samples)
+        replies = [await self.client.ask(Ask(prompt(texts), prompt.longest, False, number)) for number in draws]
         places = [read_text(reply.text, prompt.names, prompt.choices) for reply in replies]
         known = [place for place in places if place is not None]
         if not known:

@@ -47,7 +47,10 @@ def unanswered(recipe: Recipe) -> list[tuple[int, LlmSpec]]:
         (number, spec)
         for number, spec in enumerate(recipe.teachers)
         if isinstance(spec, LlmSpec)
-        and ((spec.llm.budget and not spec.llm.only) or any(recipe.tasks[name].goldless for name in _taught(recipe, spec)))
+        and (
+            (spec.llm.budget and not spec.llm.only)
+            or any(recipe.tasks[name].goldless for name in _taught(recipe, spec))
+        )
     ]
 
 
@@ -176,7 +179,9 @@ class _Rounds:
             from sklearn.decomposition import TruncatedSVD
             from sklearn.feature_extraction.text import TfidfVectorizer
 
-            words = TfidfVectorizer(sublinear_tf=True).fit_transform([" ".join(texts) for texts in texts_of(data).values()])
+            words = TfidfVectorizer(sublinear_tf=True).fit_transform(
+                [" ".join(texts) for texts in texts_of(data).values()]
+            )
             size = max(1, min(64, words.shape[1] - 1))
             vectors: NDArray[np.float32] = TruncatedSVD(size, random_state=0).fit_transform(words).astype(np.float32)
             return vectors
@@ -191,7 +196,7 @@ class _Rounds:
     # What is asked, and written down ---------------------------------------------------------------------------------
 
     def _settle(self, chosen: Chosen | None) -> Recipe:
-        """Return the recipe with the chosen rows: their ids for tasks with gold, and their answers for those without."""
+        """Return the recipe with the chosen rows: their ids where a task has gold, and their answers where not."""
         tasks, settings = dict(self.recipe.tasks), self.spec.llm
         for name in self.tasks:
             if tasks[name].goldless:
@@ -212,13 +217,17 @@ class _Rounds:
         files = {"train": self._answers(teacher, loaded.splits["train"], column)}
         if np.isnan(all_gold(loaded.splits["dev"])).all():
             files["dev"] = self._answers(teacher, loaded.splits["dev"], column)
-            log.warning("%s: there is no hand-labelled row, so scores only say how far models agree with %s", name, teacher.name)
+            log.warning(
+                "%s: there is no hand-labelled row, so scores only say how far models agree with %s", name, teacher.name
+            )
         places = {split: (str(path),) for split, path in files.items()}
         return spec.model_copy(update={**places, "unlabelled": (), "label": column, "silver": tuple(files)})
 
     def _answers(self, teacher: LlmTeacher, data: TaskData, column: str) -> Path:
         """Write the rows of a split with the answers of a language model as labels; those without one are left out."""
-        progress = counting(self.watch, lambda rows: Labelling(teacher.name, data.place, rows, data.rows, teacher.spending()))
+        progress = counting(
+            self.watch, lambda rows: Labelling(teacher.name, data.place, rows, data.rows, teacher.spending())
+        )
         logits = teacher.logits(data, progress)
         known = np.flatnonzero(~np.isnan(logits[:, 0]))
         if not len(known):

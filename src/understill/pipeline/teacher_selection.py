@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,12 @@ def progress_of(watch: Watch, teacher: TeacherPlan, data: TaskData, opened: Teac
     """Return what counts a teacher's answers for whoever watches."""
     detail: Callable[[], str] = getattr(opened, "spending", str)
     return counting(watch, lambda rows: Labelling(teacher.name, data.place, rows, data.rows, detail()))
+
+
+def asked_by(teacher: Teacher) -> dict[str, Any]:
+    """Return what a teacher's answers took, where each of them is a request."""
+    asked = getattr(teacher, "asked", None)
+    return {"asked": asked()} if asked else {}
 
 
 def refuse_no_answers(plan: Plan) -> None:
@@ -99,7 +106,7 @@ def examine_teacher(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
             data = splits["train"]
             verdict = examine(data.task, train, opened.logits(data), train, "train", grouping(data))
         facts = {"teacher": teacher.name, "task": teacher.task, "score": verdict.score, "majority": verdict.majority}
-        write_json(part / "verdict.json", {**facts, "fault": verdict.fault, "scores": scores})
+        write_json(part / "verdict.json", {**facts, "fault": verdict.fault, "scores": scores, **asked_by(opened)})
     watch(Examined(teacher.name, teacher.task, verdict.score, verdict.fault))
 
 

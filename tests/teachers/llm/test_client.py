@@ -159,7 +159,9 @@ def test_a_server_without_log_probabilities_is_asked_several_times(stand: Stand,
 def test_a_server_that_refuses_log_probabilities_is_asked_without(stand: Stand, tmp_path: Path) -> None:
     data = stand(MOOD, ROWS[:3])
     with serving(by_word) as server:
-        server.fault = lambda prompt, before: "400 logprobs are not supported" if server.bodies[-1].get("logprobs") else ""
+        server.fault = lambda prompt, before: (
+            "400 logprobs are not supported" if server.bodies[-1].get("logprobs") else ""
+        )
         logits = open_one(tmp_path, data, server.endpoint, samples=3, concurrency=1).logits(data)
     assert (logits.argmax(1) == [0, 1, 1]).all()
 
@@ -192,7 +194,9 @@ def test_answers_in_prose_and_other_cases_are_read_without_log_probabilities(
 # Limits ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [{"max_requests": 20}, {"max_tokens": 1020}, {"max_cost": 0.001, "prices": {"input": 1, "output": 0}}])
+@pytest.mark.parametrize(
+    "limit", [{"max_requests": 20}, {"max_tokens": 1020}, {"max_cost": 0.001, "prices": {"input": 1, "output": 0}}]
+)
 def test_a_budget_stops_cleanly_holds_over_runs_and_says_how_to_go_on(
     stand: Stand, tmp_path: Path, limit: dict[str, Any]
 ) -> None:
@@ -304,6 +308,8 @@ def _count(path: Path) -> int:
 
 def test_answers_that_cannot_be_read_as_a_database_are_named(tmp_path: Path, stand: Stand) -> None:
     (tmp_path / "runs" / "cache").mkdir(parents=True)
-    (tmp_path / "runs" / "cache" / "answers.sqlite").write_bytes(b"not a database, but long enough to be read as one" * 9)
+    (tmp_path / "runs" / "cache" / "answers.sqlite").write_bytes(
+        b"not a database, but long enough to be read as one" * 9
+    )
     with pytest.raises(UserError, match=r"answers\.sqlite: the answers cannot be read .* → move it away"):
         open_one(tmp_path, stand(MOOD, ROWS), "http://localhost:1/v1")

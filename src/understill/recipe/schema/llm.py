@@ -33,7 +33,7 @@ class LlmServer(Section):
     key: str | None = None  # the environment variable that holds the key, never the key itself
 
     prompt: str | None = None  # a file with a template of your own
-    options: Literal["letters", "numbers", "labels"] = "letters"  # what stands for the labels in prompts and answers
+    options: Literal["labels", "letters", "numbers"] = "labels"  # what stands for the labels in prompts and answers
     examples: Annotated[int, Field(ge=0, le=64)] = 0  # labelled rows of train in the prompt
     seed: Seed = 0  # by which examples and rows are drawn
     answers: Literal["auto", "logprobs", "samples"] = "auto"  # probabilities, where the server gives them
@@ -65,14 +65,18 @@ class LlmServer(Section):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("this is no address → write it as in http://localhost:8080/v1")
         if "@" in parts.netloc or parts.query:
-            raise ValueError("it holds a password or a key → put that into a variable, and name it: key: OPENAI_API_KEY")
+            raise ValueError(
+                "it holds a password or a key → put that into a variable, and name it: key: OPENAI_API_KEY"
+            )
         return value.rstrip("/").removesuffix("/chat/completions")
 
     @field_validator("key")
     @classmethod
     def _variable(cls, value: str | None) -> str | None:
         if value is not None and (not _VARIABLE.fullmatch(value) or _KEY.match(value)):
-            raise ValueError("this is no name of an environment variable → write key: OPENAI_API_KEY, never the key itself")
+            raise ValueError(
+                "this is no name of an environment variable → write key: OPENAI_API_KEY, never the key itself"
+            )
         return value
 
     def faults(self) -> Iterator[Fault]:

@@ -80,7 +80,9 @@ class AnswerCache:
 
     def known(self, keys: Sequence[str]) -> int:
         """Count the requests that were answered before."""
-        return sum(self._db.execute("SELECT 1 FROM answers WHERE key = ?", (key,)).fetchone() is not None for key in keys)
+        return sum(
+            self._db.execute("SELECT 1 FROM answers WHERE key = ?", (key,)).fetchone() is not None for key in keys
+        )
 
     def seconds(self, model: str) -> float | None:
         """Return how long an answer of a model takes on average; None where there is none yet."""
@@ -106,7 +108,9 @@ class AnswerCache:
 
     def _add(self, scope: str, *amounts: int) -> None:
         update = ", ".join(f"{name} = {name} + excluded.{name}" for name in ("requests", "tokens_in", "tokens_out"))
-        self._db.execute(f"INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET {update}", (scope, *amounts))
+        self._db.execute(
+            f"INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET {update}", (scope, *amounts)
+        )
 
     def close(self) -> None:
         """Let go of the file."""
@@ -115,4 +119,6 @@ class AnswerCache:
 
 def request_key(body: dict[str, Any]) -> str:
     """Return the digest of a request: model, prompt and text, and how the answer is drawn."""
-    return blake2b(json.dumps(body, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+    return blake2b(
+        json.dumps(body, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"), digest_size=20
+    ).hexdigest()

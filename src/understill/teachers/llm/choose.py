@@ -60,7 +60,7 @@ def k_centres(vectors: Floats, count: int, taken: NDArray[np.bool_], first: int 
     """Choose rows one by one, each the furthest from all that are chosen (greedy k-centres)."""
     points = np.asarray(vectors, np.float32)
     distance = np.full(len(points), np.inf, np.float32)
-    for place in np.flatnonzero(taken):
+    for place in np.flatnonzero(taken).tolist():
         distance = np.minimum(distance, _squared(points, place))
     result: list[int] = []
     for _ in range(count):

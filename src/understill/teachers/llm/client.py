@@ -235,7 +235,9 @@ def _secret(name: str, settings: LlmServer) -> str:
         return ""
     secret = os.environ.get(settings.key, "").strip()
     if not secret:
-        raise UserError(f"teacher {name}: the variable {settings.key} is not set → export {settings.key}=… and run again")
+        raise UserError(
+            f"teacher {name}: the variable {settings.key} is not set → export {settings.key}=… and run again"
+        )
     return secret
 
 

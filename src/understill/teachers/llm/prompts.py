@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +69,7 @@ class Prompt:
     def decisive(self) -> int:
         """How many tokens tell the names apart for certain: the characters that two of them share, and one more."""
         folded = sorted(name.casefold() for name in self.names)
-        return 1 + max(len(os.path.commonprefix(pair)) for pair in itertools.pairwise(folded))
+        return 1 + max(_shared(one, two) for one, two in itertools.pairwise(folded))
 
     @property
     def longest(self) -> int:
@@ -78,8 +77,19 @@ class Prompt:
         return max(map(len, self.names)) // 2 + 2
 
 
+def _shared(one: str, two: str) -> int:
+    """Count the characters that two names begin with alike."""
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))
+    return sum(1 for _ in alike)
+
+
 def make_prompt(
-    task: Task, settings: LlmServer, template: str, question: str | None, descriptions: Mapping[str, str], train: TaskData
+    task: Task,
+    settings: LlmServer,
+    template: str,
+    question: str | None,
+    descriptions: Mapping[str, str],
+    train: TaskData,
 ) -> Prompt:
     """Make the prompt of a task, with examples drawn from its training rows."""
     choices = task.kind.choices(task)

@@ -50,7 +50,9 @@ class LlmType:
         """Return the digest of what decides its answers; the address of its server does not."""
         settings = spec.llm
         own = {name: getattr(settings, name) for name in DECIDING}
-        meant = {name: [task.question, task.descriptions] for name, task in recipe.tasks.items() if spec.teaches_task(name)}
+        meant = {
+            name: [task.question, task.descriptions] for name, task in recipe.tasks.items() if spec.teaches_task(name)
+        }
         only = known_digest(recipe.find(settings.only)) if settings.only else None
         return fingerprint({**own, "template": _template(spec, recipe), "meant": meant, "only": only})
 
@@ -137,6 +139,10 @@ class LlmTeacher:
         """Return the digests of the requests about one row."""
         return [request_key(ask.body(self.settings.model)) for ask in self.asks(texts)]
 
+    def asked(self) -> dict[str, Any]:
+        """Return what the answers took that were asked for through this object, for the record of a run."""
+        return self.usage.facts(self.settings)
+
     def spending(self) -> str:
         """Say what was spent so far, for the progress bar."""
         spent = self.cache.spent(self.scope)
@@ -175,7 +181,8 @@ class LlmTeacher:
         if not isinstance(error, OutOfBudget):
             return error
         what = f"{answered:,} of {rows:,} rows are answered and kept"
-        fix = f"raise the limit and run again, which goes on from there, or take fewer rows with llm.budget: {max(1, answered)}"
+        fewer = f"take fewer rows with llm.budget: {max(1, answered)}"
+        fix = f"raise the limit and run again, which goes on from there, or {fewer}"
         return UserError(f"{error}; {what} → {fix}")
 
 

@@ -13,6 +13,17 @@ from understill.teachers.llm.cache import Reply
 KEPT, CUT = 10, 300
 
 
+#: What is added up over splits.
+_COUNTS = ("rows", "requests", "tokens_in", "tokens_out", "seconds", "cost", "probabilities", "silences")
+
+
+def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Add up what was asked about several splits."""
+    sums = {name: sum(part[name] for part in parts) if parts[0][name] is not None else None for name in _COUNTS}
+    examples = [example for part in parts for example in part["examples"]][:KEPT]
+    return {"model": parts[0]["model"], **sums, "examples": examples}
+
+
 @dataclass(frozen=True)
 class Silence:
     """A row whose answer cannot be read, or that got none."""

@@ -110,7 +110,7 @@ class Labelling(Event):
 
 
 @dataclass(frozen=True)
-class Rounded(Event):
+class RoundDone(Event):
     """A student has learnt from the rows that a language model has answered so far."""
 
     teacher: str

@@ -19,7 +19,7 @@ from understill.data.taskdata import TaskData
 from understill.errors import UserError
 from understill.evaluate.metrics import primary
 from understill.evaluate.predict import features, predict
-from understill.events import Labelling, Rounded, Watch, counting
+from understill.events import Labelling, RoundDone, Watch, counting
 from understill.models.encoder import load_tokenizer, resolve
 from understill.models.folder import load_model
 from understill.models.multitask import new_model
@@ -128,7 +128,7 @@ class _Rounds:
             students = self.train(recipe, self.watch)
             score = _score(students, self.loaded)
             history.append({"round": number, "rows": rows, "score": score})
-            self.watch(Rounded(str(self.spec.name), number, rows, score))
+            self.watch(RoundDone(str(self.spec.name), number, rows, score))
             if best is not None and score <= best[0]:
                 break
             best = score, recipe

@@ -56,7 +56,7 @@ LINES: dict[type, Callable[[Any], str]] = {
     events.Expected: lambda event: f"measuring takes about {duration(event.seconds)}",
     events.Examined: _examined,
     events.Timed: _timed,
-    events.Rounded: lambda event: (
+    events.RoundDone: lambda event: (
         f"  round {event.number}: {event.rows:,} rows of {event.teacher}, dev mean {score('', event.score)}"
     ),
     events.Chosen: lambda event: f"the best of {event.candidates} candidates teach: {', '.join(event.teachers)}",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understill.teachers.llm.answers import calibrated, drawn, logarithms, option_masses, read_reply, read_text
-from understill.teachers.llm.cache import Reply
+from understill.teachers.llm.cache import LlmReply
 
 Tops = tuple[tuple[tuple[str, float], ...], ...]
 
@@ -132,7 +132,7 @@ def test_a_label_within_a_longer_one_is_not_mentioned_by_it() -> None:
 
 
 def test_an_answer_about_something_else_is_not_read() -> None:
-    reply = Reply("Sure", tops({"Sure": 0.99, "A": 0.005, "B": 0.005}))
+    reply = LlmReply("Sure", tops({"Sure": 0.99, "A": 0.005, "B": 0.005}))
     assert read_reply(reply, ("A", "B"), ("no", "yes")) is None
-    answer = read_reply(Reply("A", tops({"A": 0.9, "B": 0.1})), ("A", "B"), ("no", "yes"))
+    answer = read_reply(LlmReply("A", tops({"A": 0.9, "B": 0.1})), ("A", "B"), ("no", "yes"))
     assert answer is not None and np.exp(answer) == pytest.approx([0.9, 0.1])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.teachers.llm.cache import Reply
+from understill.teachers.llm.cache import LlmReply
 
 Floats = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ _EDGE = " \t\r\n\"'`*_([{<#:.-"
 _SAYS = re.compile(r"(?:answer|option|label|choice|score)\W{0,4}(?:is|:)?\W{0,4}(\w+)", re.IGNORECASE)
 
 
-def read_reply(reply: Reply, names: Sequence[str], choices: Sequence[str]) -> Floats | None:
+def read_reply(reply: LlmReply, names: Sequence[str], choices: Sequence[str]) -> Floats | None:
     """Return the log-probability of each choice; None where the answer cannot be read."""
     if reply.tops:
         masses = option_masses(reply.tops, names)

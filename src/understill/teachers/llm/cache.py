@@ -28,7 +28,7 @@ Tops = tuple[tuple[tuple[str, float], ...], ...]
 
 
 @dataclass(frozen=True)
-class Reply:
+class LlmReply:
     """What a server answered to one request."""
 
     text: str
@@ -68,7 +68,7 @@ class AnswerCache:
             fix = "move it away; what it holds has to be asked again"
             raise UserError(f"{self.path}: the answers cannot be read ({error}) → {fix}") from None
 
-    def get(self, key: str) -> Reply | None:
+    def get(self, key: str) -> LlmReply | None:
         """Return a reply that was paid for before."""
         row = self._db.execute(
             "SELECT text, tops, tokens_in, tokens_out, seconds FROM answers WHERE key = ?", (key,)
@@ -76,7 +76,7 @@ class AnswerCache:
         if row is None:
             return None
         tops = tuple(tuple((token, value) for token, value in position) for position in json.loads(row[1]))
-        return Reply(row[0], tops, *row[2:])
+        return LlmReply(row[0], tops, *row[2:])
 
     def known(self, keys: Sequence[str]) -> int:
         """Count the requests that were answered before."""
@@ -89,7 +89,7 @@ class AnswerCache:
         row = self._db.execute("SELECT AVG(seconds) FROM answers WHERE model = ?", (model,)).fetchone()
         return None if row[0] is None else float(row[0])
 
-    def put(self, key: str, model: str, reply: Reply, scope: str) -> None:
+    def put(self, key: str, model: str, reply: LlmReply, scope: str) -> None:
         """Keep a reply, and count its tokens."""
         values = (key, model, reply.text, json.dumps(reply.tops), reply.tokens_in, reply.tokens_out, reply.seconds)
         self._db.execute("BEGIN IMMEDIATE")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from understill.errors import UserError
 from understill.recipe.schema import LlmServer
-from understill.teachers.llm.cache import AnswerCache, Reply, request_key
+from understill.teachers.llm.cache import AnswerCache, LlmReply, request_key
 
 if TYPE_CHECKING:
     import httpx
@@ -88,7 +88,7 @@ class Bucket:
             await asyncio.sleep(-self.level / self.rate)
 
 
-class Client:
+class LlmClient:
     """Asks a server, and keeps what it answers."""
 
     def __init__(self, name: str, settings: LlmServer, cache: AnswerCache, scope: str) -> None:
@@ -98,7 +98,7 @@ class Client:
         self._secret = _secret(name, settings)
         self._http: httpx.AsyncClient | None = None
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> LlmClient:
         httpx = _httpx()
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else {}
         settings = self.settings
@@ -114,7 +114,7 @@ class Client:
         assert self._http
         await self._http.aclose()
 
-    async def ask(self, ask: Ask) -> Reply:
+    async def ask(self, ask: Ask) -> LlmReply:
         """Return the answer to a request, from the cache where it was paid for before."""
         body = ask.body(self.settings.model)
         key = request_key(body)
@@ -141,7 +141,7 @@ class Client:
             raise UserError(f"teacher {self.name}: {what} → see to the server and run again; what it answered is kept")
         raise NoAnswer(last)
 
-    async def _send(self, body: Mapping[str, Any]) -> tuple[Reply | None, str]:
+    async def _send(self, body: Mapping[str, Any]) -> tuple[LlmReply | None, str]:
         """Send a request once: return its answer, or what went wrong where it is worth another try."""
         httpx, began = _httpx(), time.monotonic()
         assert self._http
@@ -194,7 +194,7 @@ class Client:
         return text.replace(self._secret, "…") if self._secret else text
 
 
-def _reply(body: Any, seconds: float) -> Reply:
+def _reply(body: Any, seconds: float) -> LlmReply:
     """Read a chat completion; whatever else is there raises an error of the kinds that `_send` knows."""
     choice = body["choices"][0]
     text = choice["message"].get("content")
@@ -206,7 +206,7 @@ def _reply(body: Any, seconds: float) -> Reply:
     content = (choice.get("logprobs") or {}).get("content") or ()
     tops = tuple(_tops(position) for position in content)
     counted = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or max(1, len(text) // CHARACTERS))
-    return Reply(text, tuple(each for each in tops if each), int(counted[0]), int(counted[1]), seconds)
+    return LlmReply(text, tuple(each for each in tops if each), int(counted[0]), int(counted[1]), seconds)
 
 
 def _tops(position: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:

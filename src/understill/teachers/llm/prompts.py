@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ Answer:"""
 AGAIN = "Answer with exactly one of these and nothing else: {names}."
 #: Texts that say nothing: what is answered to them is due to the prompt alone.
 EMPTY = ("", "N/A", "[MASK]")
-_PARTS = ("question", "options", "instruction", "examples", "text")
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,15 @@ class Prompt:
         what = "letter" if self.names[0] == "A" else "number" if self.names[0].isdigit() else "option"
         rule = AGAIN.format(names=", ".join(self.names)) if again else f"Answer with the {what} only."
         shown = "".join(f"{self._row(each)}\nAnswer: {self.names[place]}\n\n" for each, place in self.examples)
-        parts = (self.question, self._options(), rule, shown, self._row(texts))
-        whole = self.template
-        # Not str.format: braces in a template of the user's own, or in a text, are only braces.
-        for name, part in zip(_PARTS, parts, strict=True):
-            whole = part.join(whole.split("{" + name + "}", 1)) if name != "text" else whole
-        head, _, tail = whole.rpartition("{text}")
-        return f"{head}{parts[-1]}{tail}".strip()
+        parts = {
+            "question": self.question,
+            "options": self._options(),
+            "instruction": rule,
+            "examples": shown,
+            "text": self._row(texts),
+        }
+        # In one pass, and not by str.format: other braces, in a template or in a text, are only braces.
+        return re.sub(rf"{{({'|'.join(parts)})}}", lambda match: parts[match[1]], self.template).strip()
 
     def _options(self) -> str:
         lines = []

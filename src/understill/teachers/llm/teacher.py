@@ -21,8 +21,8 @@ from understill.plugins import TEACHERS
 from understill.recipe import Recipe
 from understill.recipe.schema import LlmServer, LlmSpec
 from understill.teachers.llm.answers import calibrated, drawn, read_reply, read_text
-from understill.teachers.llm.cache import AnswerCache, Reply, request_key
-from understill.teachers.llm.client import Ask, Client, NoAnswer, OutOfBudget, Refused
+from understill.teachers.llm.cache import AnswerCache, LlmReply, request_key
+from understill.teachers.llm.client import Ask, LlmClient, NoAnswer, OutOfBudget, Refused
 from understill.teachers.llm.prompts import EMPTY, TEMPLATE, Prompt, make_prompt, texts_of
 from understill.teachers.llm.usage import Silence, Usage
 from understill.teachers.protocol import Logits, Opening, Progress, Teacher
@@ -156,7 +156,7 @@ class LlmTeacher:
         """Ask about all rows; return the log-probabilities of the choices, [rows, choices]."""
         places = {place: number for number, place in enumerate(texts)}
         logged = np.full((len(texts), len(self.prompt.names)), np.nan)
-        async with Client(self.name, self.settings, self.cache, self.scope) as client:
+        async with LlmClient(self.name, self.settings, self.cache, self.scope) as client:
             session = _Session(self, client)
             work = iter(texts.items())
             first = next(work)  # alone: what is wrong with the server shows before many are asked
@@ -189,7 +189,7 @@ class LlmTeacher:
 class _Session:
     """One round of questions: what is known of the server, and what could not be read."""
 
-    def __init__(self, teacher: LlmTeacher, client: Client) -> None:
+    def __init__(self, teacher: LlmTeacher, client: LlmClient) -> None:
         self.teacher, self.client = teacher, client
         self.draws = teacher.settings.answers == "samples"
         self.gives: bool | None = None  # whether answers are read with probabilities; the first one tells
@@ -244,7 +244,7 @@ class _Session:
         teacher.usage.add(replies)
         return drawn(known, len(prompt.names))
 
-    async def _readable(self, texts: Sequence[str], replies: list[Reply]) -> NDArray[np.float64] | None:
+    async def _readable(self, texts: Sequence[str], replies: list[LlmReply]) -> NDArray[np.float64] | None:
         """Read an answer; where that cannot be done, ask once more in other words."""
         prompt, usage = self.teacher.prompt, self.teacher.usage
         answer = read_reply(replies[0], prompt.names, prompt.choices)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from understill.recipe.schema import LlmServer
-from understill.teachers.llm.cache import Reply
+from understill.teachers.llm.cache import LlmReply
 
 #: Examples of unreadable answers that are kept, and characters of each.
 KEPT, CUT = 10, 300
@@ -45,7 +45,7 @@ class Usage:
     silences: int = 0
     examples: list[Silence] = field(default_factory=list)
 
-    def add(self, replies: Sequence[Reply], answered: bool = True) -> None:
+    def add(self, replies: Sequence[LlmReply], answered: bool = True) -> None:
         """Count the requests about one row."""
         self.rows += answered
         self.requests += len(replies)

@@ -27,7 +27,8 @@ def test_labels_stand_for_themselves_or_have_letters(stand: Stand) -> None:
     data = stand(MOOD, ["x"])
     plain = prompt_of(MOOD, data)(["It came."])
     assert plain == (
-        "Which option describes the text best?\n\ncalm\nupset\n\nAnswer with the option only.\n\ntext: It came.\nAnswer:"
+        "Which option describes the text best?\n\ncalm\nupset\n\nAnswer with the option only.\n\n"
+        "text: It came.\nAnswer:"
     )
     assert "A. calm\nB. upset\n\nAnswer with the letter only." in prompt_of(MOOD, data, options="letters")(["x"])
     assert "1. calm\n2. upset\n\nAnswer with the number only." in prompt_of(MOOD, data, options="numbers")(["x"])

@@ -97,6 +97,10 @@ def make_prompt(
     choices = task.kind.choices(task)
     if "{text}" not in template:
         raise UserError("the template of a prompt has no {text} → write {text} where the row's text belongs")
+    if task.kind.from_choices(task, np.zeros((1, len(choices)))).shape[1] != task.outputs:
+        raise UserError(
+            f"task {task.name}: a language model cannot be asked for the kind {task.kind} → leave it out of tasks"
+        )
     names = _names(choices, settings.options)
     examples = _examples(task, train, settings.examples, settings.seed) if settings.examples else ()
     asked = question or task.kind.question(task)
@@ -121,6 +125,8 @@ def _examples(task: Task, train: TaskData, count: int, seed: int) -> tuple[tuple
 
     gold = all_gold(train)
     known = np.flatnonzero(~np.isnan(gold))
+    if not len(known):
+        raise UserError(f"llm.examples: no training row of {task.name} has a label to show → leave it out")
     places = gold if task.kind.named else _steps(task, gold)
     order = known[np.random.default_rng(seed).permutation(len(known))]
     by_choice = [[int(row) for row in order if places[row] == place] for place in range(len(task.kind.choices(task)))]

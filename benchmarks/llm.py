@@ -7,8 +7,8 @@ No training row has a label. The server must be OpenAI-compatible and give log-p
 
     prompts   the same dev rows asked with plain labels and with letters, both with and without calibration: accuracy,
               log-loss, tokens and seconds
-    students  `--rows` texts answered by the language model, distilled into minilm and into a static network, scored on
-              all dev rows; the same students taught with its first choices as if they were gold, for comparison
+    students  `--rows` texts answered by the language model, distilled into minilm; minilm into a static network, with
+              all texts of the pool; the same students taught with first choices as if they were gold, for comparison
     weak      with `--weak ADDRESS`, a model that is no better than guessing: what a run says to it
 
 Answers are kept in `--work`, so that a run that is stopped goes on where it was; seconds are those of the first time.
@@ -77,13 +77,15 @@ TASKS: dict[str, dict[str, Any]] = {
 #: Texts that rows are chosen from.
 POOL = 4000
 LAST = {"evaluate": "never", "keep": "last"}  # dev decides nothing
-STUDENTS: dict[str, dict[str, Any]] = {
-    "static": {
-        "encoder": {"name": "static", "words": {"vectors": "potion"}},
-        "training": {"epochs": 30, "batch": 32, "lr": 5e-3, **LAST},
-    },
-    "minilm": {"encoder": {"name": "minilm"}, "training": {"epochs": 5, "batch": 16, "lr": 1e-4, **LAST}},
+#: Trained as understill chooses for the rows at hand.
+MINILM: dict[str, Any] = {"encoder": {"name": "minilm"}}
+#: It has words of its training rows alone, so it is taught by minilm on all texts of the pool.
+STATIC: dict[str, Any] = {
+    "encoder": {"name": "static", "words": {"vectors": "potion"}},
+    "training": {"epochs": 30, "batch": 64, "lr": 2e-3, **LAST},
+    "unlabelled": 0.9,
 }
+SMALL = {"training": {"steps": 10, "batch": 16, "lr": 1e-4}}
 
 
 def write_files(folder: Path, glue: str | None) -> list[str]:
@@ -163,29 +165,38 @@ def prompts(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def students(name: str, given: argparse.Namespace, **llm: Any) -> Iterator[dict[str, Any]]:
-    """Distil the answers into students, and read what their reports say of score and cost."""
-    for kind, student in STUDENTS.items():
-        if given.small:
-            student = {"encoder": {"name": kind}, "training": {"steps": 10, "batch": 16, "lr": 1e-4}}
-        began = time.perf_counter()
-        made = run(recipe_of(name, given, student, budget=given.rows, **llm))
-        seconds = time.perf_counter() - began
-        saved = make_recipe(_yaml(made.folder / "recipe.yaml"))
-        write_report(made.folder, saved)
-        record = read_record(made.folder)
-        place, asked = f"{name}/dev", record["asked"]["llm"][name]
-        yield {
-            "task": name,
-            "student": kind,
-            "labelled_rows": given.rows,
-            "settings": llm,
-            "teacher": record["teachers"][place],
-            "scores": {each: facts["scores"][place] for each, facts in record["models"].items()},
-            "majority": record["majority"][place],
-            "asked": {key: value for key, value in asked.items() if key != "examples"},
-            "run_seconds": seconds,
-            "cost": _table(made.folder / "report.md", "Score against the cost of 1,000 answers"),
-        }
+    """Distil the answers into minilm, and minilm into a static network with all texts of the pool."""
+    made = run(recipe_of(name, given, {**MINILM, **(SMALL if given.small else {})}, budget=given.rows, **llm))
+    saved = _yaml(made.folder / "recipe.yaml")
+    asked = read_record(made.folder)["asked"]["llm"][name]
+    yield {
+        **_figures(name, "minilm", made.folder),
+        "labelled_rows": given.rows,
+        "settings": llm,
+        "asked": {key: value for key, value in asked.items() if key != "examples"},
+        "cost": _table(made.folder / "report.md", "Score against the cost of 1,000 answers"),
+    }
+    task = {**saved["tasks"][name], "unlabelled": [str(given.work / f"{name}-pool.csv")], "silver": ["train"]}
+    small = {**SMALL, "encoder": {"name": "static"}} if given.small else {}
+    student = {"distil": {"hard": 0, "soft": 1}, **STATIC, **small}
+    teachers = [{"name": "minilm", "checkpoint": str(made.folder)}]
+    chain = {**saved, "name": f"llm-{name}-static", "tasks": {name: task}, "teachers": teachers, "student": student}
+    yield {**_figures(name, "static", run(make_recipe(chain)).folder), "texts": POOL}
+
+
+def _figures(name: str, student: str, folder: Path) -> dict[str, Any]:
+    """Write the report of a run, and return what is kept of it."""
+    write_report(folder, make_recipe(_yaml(folder / "recipe.yaml")))
+    record, place = read_record(folder), f"{name}/dev"
+    return {
+        "task": name,
+        "student": student,
+        "teacher": record["teachers"][place],
+        "scores": {each: facts["scores"][place] for each, facts in record["models"].items()},
+        "majority": record["majority"][place],
+        "probe": record["probe"].get(place),
+        "speed": _table(folder / "report.md", "Cost of a text"),
+    }
 
 
 def _yaml(path: Path) -> Any:
@@ -196,14 +207,14 @@ def _yaml(path: Path) -> Any:
 
 def _table(page: Path, caption: str) -> list[list[str]]:
     """Return the cells of one table of a report in Markdown."""
-    lines = page.read_text(encoding="utf-8").split(caption, 1)[1].strip().splitlines()
+    lines = page.read_text(encoding="utf-8").split(caption, 1)[1].partition("\n")[2].strip().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[: lines.index("")]]
     return [row for row in rows if not set(row[0]) <= {"-", ":"}]
 
 
 def weak(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Let a model that guesses apply as a teacher."""
-    recipe = recipe_of(name, options, STUDENTS["static"], endpoint=options.weak, model=options.weak_model, budget=40)
+    recipe = recipe_of(name, options, MINILM, endpoint=options.weak, model=options.weak_model, budget=40)
     try:
         run(recipe)
     except UserError as error:

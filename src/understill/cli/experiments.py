@@ -83,8 +83,9 @@ def check(
     with terminal.LiveProgress() as watch:
         asks = _asks(loaded, watch)
         study = None if unanswered(loaded) else make_study(loaded, watch)
-        for number, (plan, teacher) in enumerate(study.external if study else ()):
-            watch(Checking(f"opening {teacher.name}", number, len(study.external)))
+        external = study.external if study else ()
+        for number, (plan, teacher) in enumerate(external):
+            watch(Checking(f"opening {teacher.name}", number, len(external)))
             open_teacher(plan, teacher)
         times = estimate(study, watch, timed=timed) if study else {}
     terminal.show_asks(asks)

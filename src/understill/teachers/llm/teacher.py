@@ -106,7 +106,7 @@ class LlmTeacher:
         result = np.full((data.rows, data.task.outputs), np.nan, np.float32)
         if progress:
             progress(data.rows - len(rows))
-        logged = run(self._all(texts_of(data, rows), progress)) if len(rows) else np.zeros((0, 0))
+        logged = run(self._all(texts_of(data, rows.tolist()), progress)) if len(rows) else np.zeros((0, 0))
         answered = ~np.isnan(logged).any(axis=1) if len(rows) else np.zeros(0, bool)
         if answered.any():
             order = data.task.kind.order(self.prompt.task, data.task)

@@ -84,8 +84,11 @@ def refuse_another(run: Path, name: str) -> None:
         raise UserError(f"{run}: {what} → run: {data.command(name, data.seeds_asked(name))}")
 
 
-def add(run: Path, name: str) -> Path:
-    """Keep the scores of a finished run beside those of its other seeds, and return the file."""
+def add(run: Path, name: str, together: int = 1) -> Path:
+    """Keep the scores of a finished run beside those of its other seeds, and return the file.
+
+    Where several runs shared the GPU, each took the time of all of them.
+    """
     record = read_record(run)
     refuse_another(run, name)
     kept = dict(data.stored(name)) or {"about": f"recipe {data.plan()['runs'][name]['recipe']}, by the protocol"}
@@ -103,7 +106,10 @@ def add(run: Path, name: str) -> Path:
         "command": data.command(name, data.seeds_asked(name)),
         "date": time.strftime("%Y-%m-%d", time.gmtime(record["finished"])),
         "machine": f"one {made['device']}; {versions}",
-        "minutes": {**kept.get("minutes", {}), flat(seeds): round((record["finished"] - record["started"]) / 60, 1)},
+        "minutes": {
+            **kept.get("minutes", {}),
+            flat(seeds): round((record["finished"] - record["started"]) / 60 / together, 1),
+        },
         "scores": {column: values for column, values in scores.items() if values},
     }
     path = data.RESULTS / f"{name}.json"
@@ -228,6 +234,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--add", type=Path, metavar="RUN", help="the folder of a finished run")
     parser.add_argument("--row", metavar="NAME", choices=data.plan()["runs"], help="which run of results.yaml it is")
     parser.add_argument("--predictions", action="store_true", help="keep the answers of its models too")
+    parser.add_argument("--together", type=int, default=1, metavar="N", help="so many runs shared the GPU")
     parser.add_argument("--check", metavar="NAME", choices=data.plan()["runs"], help="score the kept answers of a run")
     parser.add_argument("--glue", type=Path, default=Path("path/to/glue"), help="the folder of GLUE, for --check")
     given = parser.parse_args(arguments)
@@ -240,7 +247,7 @@ def main(arguments: list[str] | None = None) -> None:
             count, worst = check(given.check, given.glue)
             print(f"{count} scores of kept answers, at most {100 * worst:.3f} points from the kept scores")
         else:
-            made = [add(given.add, given.row)] if given.add else []
+            made = [add(given.add, given.row, given.together)] if given.add else []
             made += [keep_answers(given.add, given.row)] if given.add and given.predictions else []
             for path in [*made, *([] if made else write())]:
                 print(f"written: {path.relative_to(data.ROOT)}, {path.stat().st_size:,} bytes", file=sys.stderr)

@@ -28,6 +28,7 @@ from understill.data import tokens as module
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import DataError, UserError
+from understill.inference import truncation
 from understill.tasks import Task
 
 TEXTS = [
@@ -186,16 +187,16 @@ def test_two_long_texts_cost_no_more_than_their_length(
 ) -> None:
     """The library's own truncation makes every combination of the pieces it cuts off: here 62,500 rows of tokens."""
     text = "word " * 2000
-    cut, combinations = module.cut, []
+    cut, combinations = truncation.cut, []
 
     def counting(encoding: Any, *rest: Any) -> Any:
         combinations.append(len(encoding.overflowing))
         return cut(encoding, *rest)
 
-    monkeypatch.setattr(module, "cut", counting)
+    monkeypatch.setattr(truncation, "cut", counting)
     tokens = tokenise(stand(tmp_path, [text], [text]), minilm, 19, tmp_path)
     assert row(tokens, 0) == [101, *[2773] * 8, 102, *[2773] * 8, 102]
-    assert combinations == [0]
+    assert set(combinations) == {0}
 
 
 def test_a_row_without_a_second_text_is_read_as_a_single_text(minilm: PreTrainedTokenizerFast, tmp_path: Path) -> None:

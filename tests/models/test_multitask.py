@@ -194,3 +194,17 @@ def test_a_task_that_means_something_else_cannot_be_continued(
 ) -> None:
     with pytest.raises(UserError, match=message):
         continued(some_model(tiny), (task,), HeadsSpec(**heads))
+
+
+def test_a_model_in_another_precision_answers_alike_and_leaves_the_model_as_it_was(tiny: Path) -> None:
+    model = some_model(tiny).eval()
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    twin, batch = model.rounded(torch.float64), some_batch()
+    assert {values.dtype for values in twin.encoder.state_dict().values() if values.is_floating_point()} == {
+        torch.float64
+    }
+    assert twin.heads is model.heads
+    with torch.inference_mode():
+        assert torch.allclose(twin(batch), model(batch), atol=1e-5)
+        assert twin(batch).dtype == model(batch).dtype == torch.float32
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())

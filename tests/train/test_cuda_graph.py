@@ -214,7 +214,9 @@ def adam() -> ModuleType:
 def without_gpu(adam: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Replayed:
     """Let the path run on a CPU, where a recorded step is just taken again; says how often each size was replayed."""
     replayed: Replayed = {}
-    generator = SimpleNamespace(clone_state=torch.Generator, graphsafe_set_state=lambda _: None)
+    generator = SimpleNamespace(
+        clone_state=torch.Generator, graphsafe_set_state=lambda _: None, manual_seed=lambda _: None
+    )
 
     def record(self: FastSteps, size: tuple[Any, ...]) -> Any:
         assert size not in replayed, "recorded twice"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from understill.artifact import Artifact
 from understill.atomic import write_json
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
+from understill.data.parallel_encode import encode_blocks, workers_for
 from understill.data.taskdata import TaskData, blocks
 from understill.errors import ModelError, UserError, no_panic
-from understill.inference.truncation import RowTokenizer, closing, cut
+from understill.inference.truncation import RowTokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -29,6 +30,8 @@ FACTS = "tokens.json"
 #: Rows and bytes of text handed to the tokeniser at once; together they bound the memory a build takes.
 BLOCK_ROWS = 4096
 BLOCK_BYTES = 2 << 20
+#: Ids, lengths and second texts of none.
+NO_ROWS = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,15 +109,18 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[str | tuple[str, str]], max_length: int) -> Tokens:
         """Return the tokens of some texts or pairs, without gold."""
+        size = BLOCK_ROWS if (workers := workers_for(len(texts))) == 1 else BLOCK_ROWS // 4  # so that none waits long
+        blocks = (texts[start : start + size] for start in range(0, len(texts), size))
         with no_panic("the model", ModelError):
-            rows = self.row_tokenizer(texts, max_length)
+            made = list(encode_blocks(self.row_tokenizer, blocks, max_length, workers))
+        ids, lengths, second = (np.concatenate(part) for part in zip(*made, strict=True)) if made else NO_ROWS
         return Tokens(
             folder=Path(),
             fingerprint="",
-            ids=np.fromiter(itertools.chain.from_iterable(ids for ids, _ in rows), np.int32),
-            offsets=np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64),
-            second=np.array([second for _, second in rows], np.uint16),
-            gold=np.full(len(rows), np.nan, np.float32),
+            ids=ids,
+            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            second=second,
+            gold=np.full(len(texts), np.nan, np.float32),
             max_length=max_length,
             pad=self.pad,
         )
@@ -150,8 +156,16 @@ def _write(
     """Tokenise block by block, and write down what the files hold."""
     largest = max(backend.get_vocab(with_added_tokens=True).values(), default=0)
     dtypes = {"ids": "<u2" if largest < 2**16 else "<i4", "offsets": "<i8", "second": "<u2", "gold": "<f4"}
-    tail = closing(backend)
+    tokenizer = RowTokenizer(backend, facts["truncation_side"])
     count = tokens = 0
+    waiting: deque[NDArray[np.float32]] = deque()  # the gold of blocks that are being tokenised
+
+    def texts() -> Iterator[list[Any]]:
+        for block in blocks(data.path, BLOCK_BYTES, BLOCK_ROWS, without=("id", "source")):
+            waiting.append(gold_of(block, data.task))
+            rows = texts_of(block, facts["swapped"])
+            yield unmasked(rows, facts["mask"]) if "mask" in facts else rows
+
     with ExitStack() as stack:
         files = {name: stack.enter_context((part / f"{name}.bin").open("wb")) for name in dtypes}
 
@@ -159,19 +173,16 @@ def _write(
             files[name].write(np.asarray(values, dtypes[name]).tobytes())
 
         write("offsets", [0])
-        for block in blocks(data.path, BLOCK_BYTES, BLOCK_ROWS, without=("id", "source")):
-            texts = texts_of(block, facts["swapped"])
-            with no_panic("the encoder"):
-                encodings = backend.encode_batch_fast(unmasked(texts, facts["mask"]) if "mask" in facts else texts)
-            rows = [cut(encoding, facts["max_length"], facts["truncation_side"], tail) for encoding in encodings]
-            ends = np.cumsum([len(ids) for ids, _ in rows])
-            write("offsets", tokens + ends)
-            write("ids", np.fromiter(itertools.chain.from_iterable(ids for ids, _ in rows), dtypes["ids"]))
-            write("second", [second for _, second in rows])
-            write("gold", gold_of(block, data.task))
-            count, tokens = count + len(rows), tokens + int(ends[-1])
+        stack.enter_context(no_panic("the encoder"))
+        for encoded in encode_blocks(tokenizer, texts(), facts["max_length"], workers_for(data.rows)):
+            rows = len(encoded.lengths)
+            write("offsets", tokens + np.cumsum(encoded.lengths))
+            write("ids", encoded.ids)
+            write("second", encoded.second)
+            write("gold", waiting.popleft())
+            count, tokens = count + rows, tokens + len(encoded.ids)
             if progress:
-                progress(block.num_rows)
+                progress(rows)
     write_json(part / FACTS, {"task": data.task.name, "split": data.split, "rows": count, "dtypes": dtypes})
 
 

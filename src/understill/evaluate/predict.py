@@ -31,9 +31,9 @@ from understill.recipe.schema import HeadsSpec
 from understill.tasks import Task
 
 #: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
-BUDGET = 1 << 16
+BUDGET = 1 << 17
 #: How many times as many are read at once by a network that costs little a token.
-LIGHT = 16
+LIGHT = 8
 #: Fewer rows than this are not worth the preparations of a light network.
 MANY = 32
 
@@ -82,7 +82,7 @@ def predict_all(
     columns = {task.name: model.columns(task.head) for task in tasks}
     number = model.number(tasks[0].head) if len(tasks) == 1 else EVERY
     width = max((span.stop for span in columns.values()), default=0)
-    logits = _read(model, model, tokens, number, batch, width, progress, exact)
+    logits = _read(model, lambda network, piece: network(piece), tokens, number, batch, width, progress, exact)
     out = {}
     for task in tasks:
         own = logits[:, columns[task.name]]
@@ -94,7 +94,7 @@ def predict_all(
 
 def _read(
     model: Network,
-    call: Callable[[Batch | Packed], Tensor],
+    call: Callable[[Any, Batch | Packed], Tensor],
     tokens: Tokens,
     number: int,
     batch: int,
@@ -102,15 +102,18 @@ def _read(
     progress: Callable[[int], None] | None = None,
     exact: bool = False,
 ) -> Tensor:
-    """Return what a call gives of each row, [rows, width], for rows of a task, or of every one."""
+    """Return what a call of the model gives of each row, [rows, width], for rows of a task, or of every one."""
     device = next(model.parameters()).device
     low = not exact and device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     packed = len(tokens) >= MANY if model.light else low
     pieces = _packed if packed and model.packs_on(device) else _padded
     values = torch.empty(len(tokens), width, device=device)
+    if low and pieces is _packed and not model.light and isinstance(model, MultiTaskModel):
+        # Autocast would keep the states between layers in float32, twice the bytes, and memory is what bounds them.
+        model, low = model.rounded(torch.bfloat16), False
     with torch.autocast("cuda", torch.bfloat16) if low else nullcontext():
         for rows, piece in pieces(tokens, number, batch, device, BUDGET * LIGHT if model.light else BUDGET):
-            values[rows] = call(piece)[:, :width].float()
+            values[rows] = call(model, piece)[:, :width].float()
             if progress:
                 progress(len(piece))
     return values
@@ -124,8 +127,11 @@ def features(
     number = model.number(task.name)
     out = model.heads.tasks[number].get_submodule("out")
     assert isinstance(out, nn.Linear)
-    values = _read(model, lambda piece: model.features(piece, number), tokens, number, batch, out.in_features, progress)
-    return values.cpu().numpy()
+
+    def call(network: MultiTaskModel, piece: Batch | Packed) -> Tensor:
+        return network.features(piece, number)
+
+    return _read(model, call, tokens, number, batch, out.in_features, progress).cpu().numpy()
 
 
 def _padded(tokens: Tokens, task: int, batch: int, device: torch.device, budget: int) -> Iterator[tuple[Tensor, Batch]]:

@@ -69,6 +69,12 @@ class MultiTaskModel(nn.Module):
         vectors, _, pairs = self.encode(batch)
         return vectors if pairs is None or not bool(self.siamese[number]) else pairs
 
+    def rounded(self, kind: torch.dtype) -> MultiTaskModel:
+        """Return the model with its encoder in a lower precision, to answer with; the heads are its own."""
+        twin = copy.copy(self)
+        twin._modules = {**self._modules, "encoder": copy.deepcopy(self.encoder).to(kind)}
+        return twin
+
     def packs_on(self, device: torch.device) -> bool:
         """Tell whether it reads packed rows on a device."""
         return self.encoder.packs_on(device)

@@ -104,7 +104,8 @@ class Encoder(nn.Module):
         states: Tensor = output.last_hidden_state[0]  # [tokens, width]
         by_token = _unpack(states, batch) if tokens else None
         if self.pooling in POOLED:
-            sums = states.new_zeros(len(batch) + 1, states.shape[1]).index_add(0, batch.home, states)
+            full = states.to(torch.promote_types(states.dtype, torch.float32))  # sums of many small numbers
+            sums = full.new_zeros(len(batch) + 1, full.shape[1]).index_add(0, batch.home, full)
             return self._scaled(sums[:-1] / batch.starts.diff().unsqueeze(1)), by_token
         first = states[batch.starts[:-1]]
         if self.shape.pooler:

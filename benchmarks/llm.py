@@ -212,14 +212,17 @@ def _table(page: Path, caption: str) -> list[list[str]]:
     return [row for row in rows if not set(row[0]) <= {"-", ":"}]
 
 
-def weak(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Let a model that guesses apply as a teacher."""
-    recipe = recipe_of(name, options, MINILM, endpoint=options.weak, model=options.weak_model, budget=40)
-    try:
-        run(recipe)
-    except UserError as error:
-        return {"task": name, "model": options.weak_model, "refused": str(error)}
-    return {"task": name, "model": options.weak_model, "refused": None}
+def weak(name: str, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Let a smaller model apply as a teacher, with plain labels and with letters."""
+    for stand_ins in ("letters", "labels"):
+        llm = {"endpoint": given.weak, "model": given.weak_model, "options": stand_ins, "dev": 100}
+        recipe = recipe_of(name, given, {**MINILM, **SMALL, "baseline": False}, budget=20, **llm)
+        try:
+            run(recipe.model_copy(update={"name": "llm-weak"}))
+            refused = None
+        except UserError as error:
+            refused = str(error)
+        yield {"task": name, "model": given.weak_model, "prompt": stand_ins, "refused": refused}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -230,6 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="qwen2.5-coder-0.5b-instruct-q4_k_m")
     parser.add_argument("--weak", help="address of a second server, whose model should be refused")
     parser.add_argument("--weak-model", default="smollm2-135m-instruct-q4_1")
+    parser.add_argument("--students", default="sst2,queue", help="the tasks that students are trained for")
     parser.add_argument("--rows", type=int, default=400, help="texts that are answered for students")
     parser.add_argument("--dev", type=int, default=200, help="dev rows that the language model is asked about")
     parser.add_argument("--concurrency", type=int, default=2)
@@ -257,7 +261,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     names = write_files(options.work, None if options.small else options.glue)
     asked = [row for name in names for row in prompts(name, options)]
     made = []
-    for name in names:
+    for name in (name for name in names if name in options.students.split(",")):
         mine = [row for row in asked if row["task"] == name]
         best = min(mine, key=lambda row: row["log_loss"])
         made += students(name, options, options=best["prompt"], calibrate=best["calibrated"])
@@ -268,7 +272,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "prompts": asked,
         "students": made,
-        "weak": [weak(name, options) for name in names[:1]] if options.weak else [],
+        "weak": list(weak(names[0], options)) if options.weak else [],
     }
 
 

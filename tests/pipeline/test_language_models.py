@@ -149,6 +149,18 @@ def test_a_language_model_that_guesses_is_refused_with_its_score(values: Values)
     assert "accuracy 50.0 on dev, where the simplest guess has" in str(caught.value)
 
 
+def test_a_lead_over_guessing_that_may_be_chance_is_refused_too(values: Values) -> None:
+    def nearly(prompt: str) -> Answer:
+        known = any(f"number {number}:" in prompt for number in (201, 203, 200, 202, 204))
+        return by_word(prompt) if known else ("positive", {"positive": 0.6, "negative": 0.4})
+
+    with (
+        serving(nearly) as server,
+        pytest.raises(UserError, match=r"on 24 rows that is no better than guessing \(p = 0"),
+    ):
+        run(make_recipe(values(server)))
+
+
 def test_scores_are_expected_values(values: Values, tmp_path: Path) -> None:
     def rate(prompt: str) -> Answer:
         return (

@@ -96,7 +96,9 @@ def examine_teacher(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
         for data in dev_sets(plan.loaded, teacher.task):
             logits = opened.logits(data, progress_of(watch, teacher, data, opened))
             save_predictions(kept_at(part, data.place), data, Predictions(data.task, logits))
-            here = examine(data.task, all_gold(data), logits, train, groups=grouping(data))
+            # A language model has learnt nothing here, so that it must show that it can do the task at all.
+            surely = teacher.spec.asked
+            here = examine(data.task, all_gold(data), logits, train, groups=grouping(data), surely=surely)
             if here.scores:
                 scores[data.place] = here.scores
             if data is splits.get("dev"):

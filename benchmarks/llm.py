@@ -39,9 +39,9 @@ from _llm_stand_in import stand_in
 from understill.data import demo
 from understill.data.check import row_id
 from understill.data.encode import all_gold
+from understill.engines.study import run
 from understill.errors import UserError
 from understill.evaluate.calibration import calibration
-from understill.pipeline.engine import run
 from understill.pipeline.language_models import open_llm
 from understill.pipeline.recipe_data import read_data
 from understill.pipeline.record import read_record

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from understill.evaluate.bootstrap import Resampled, compare_models, resample
+from understill.evaluate.bootstrap import Resampled, resample
 from understill.evaluate.metrics import Array, score
 from understill.evaluate.significance import compare_seeds
 from understill.evaluate.uncertainty import difference, mean_of_tasks
@@ -159,7 +159,8 @@ def show_time(rows: int, resamples: int) -> None:
             for seeds in (1, 3):
                 began = time.process_time()
                 sides = predicted[:seeds], predicted[3 : 3 + seeds]
-                compare_models(task, gold, *sides, metric=metric, resamples=resamples)
+                resampled = resample(task, gold, np.concatenate(sides), metric=metric, resamples=resamples)
+                difference(resampled.seeds(0, seeds), resampled.seeds(seeds, seeds), rows, resampled.discordant)
                 seconds.append(time.process_time() - began)
             print(f"{metric:<18}{seconds[0]:>15.2f}{seconds[1]:>21.2f}")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")

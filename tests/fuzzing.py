@@ -1,4 +1,6 @@
-"""Fuzzing: whatever a recipe, a data file or a model's folder holds, it is taken, or refused by one UserError.
+"""Fuzzing: whatever a recipe, a data file or a model's folder holds, or a client sends, it is taken, or refused.
+
+Refused means one UserError, or an HTTP status from 400 to 499.
 
 `python tests/fuzzing.py --inputs 100000` prints what became of every kind of input; `--seed` repeats it.
 """
@@ -12,7 +14,9 @@ import io
 import json
 import os
 import random
+import re
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -29,6 +33,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from kinds import FOLLOWS, MOOD, STARS, TASKS, TEXTS, save_kind
+from serving import Served, serving
 from understill.atomic import CHECKSUMS, fault_of, seal
 from understill.data.check import Check, Rules
 from understill.data.files import data_file
@@ -52,8 +57,9 @@ LIMIT = 60
 SHARES = {
     "recipe text": 20,
     "recipe values": 30,
-    "data file": 22,
-    "predictions": 12,
+    "data file": 20,
+    "predictions": 10,
+    "HTTP bytes": 4,
     "manifest": 8,
     "checksums": 5,
     "model folder": 1,
@@ -69,6 +75,20 @@ STRANGE: tuple[Any, ...] = (
     "\t", "1e400", [], [[]], [[], [1]], [None], ["a", "a"], {}, {"": ""}, {"a": {"a": {"a": 1}}}, {"name": 1},
     {"type": "trained"}, {"grid": {"training": {"lr": [1]}}}, [{}], [0, 1], [1, 0], "minilm", "mood", "student", "tab",
 )  # fmt: skip
+#: Sound requests: a short one, one of a known length, one in chunks, two at once, one that waits to be told to go on.
+REQUESTS = tuple(
+    request.replace("\n", "\r\n").encode()
+    for request in (
+        "GET /v1/tasks HTTP/1.1\nHost: localhost\nAccept: */*\n\n",
+        "POST /v1/predict HTTP/1.1\nHost: localhost\nContent-Type: application/json\nContent-Length: 42\n\n"
+        '{"texts": ["good", "bad"], "tasks": null }',
+        "POST /v1/predict HTTP/1.1\nHost: [::1]:80\nContent-Type: application/json\nTransfer-Encoding: chunked\n\n"
+        'b\n{"texts": "\n4\ngood\n2\n"}\n0\n\n',
+        "GET /healthz HTTP/1.1\nHost: localhost\n\nHEAD /page/page.js HTTP/1.1\nHost: localhost\nRange: bytes=0-9\n\n",
+        "POST /v1/predict HTTP/1.0\nHost: localhost\nContent-Type: application/json\nExpect: 100-continue\n"
+        'Content-Length: 17\nConnection: close\n\n{"texts": "good"}',
+    )
+)
 
 
 @dataclass
@@ -110,6 +130,7 @@ class Fuzz:
             "recipe values": self.recipe_values,
             "data file": self.data_file,
             "predictions": self.predictions,
+            "HTTP bytes": self.http,
             "manifest": self.manifest,
             "checksums": self.checksums,
             "model folder": self.model_folder,
@@ -118,6 +139,8 @@ class Fuzz:
             "Hugging Face export": self.classifier,
         }
         assert set(self.kinds) == set(SHARES)
+        self.server = contextlib.ExitStack()
+        self.served: Served | None = None
 
     def run(self, inputs: int, only: str | None = None) -> Tally:
         """Try so many inputs, of each kind its share, or all of one kind."""
@@ -190,6 +213,27 @@ class Fuzz:
         labels = {} if rng.random() < 0.7 else {"calm": "calm", "upset": rng.choice(("upset", "calm", "x"))}
         task, values = rng.choice((MOOD, STARS, FOLLOWS)), rng.choice(("auto", "logits", "probabilities"))
         read_predictions("llm", [data_file(path)], task, labels, values)
+
+    # Clients ---------------------------------------------------------------------------------------------------------
+
+    def http(self, rng: random.Random) -> None:
+        """Bytes of a client, of which a server answers each with a status, or none, and goes on."""
+        if self.served is None:
+            options = ("--log", "errors")
+            self.served = self.server.enter_context(serving(self.onnx, self.root, *options))
+        host, port = self.served.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            received = bytearray()
+            with contextlib.suppress(ConnectionError):  # it may close before it has read all
+                line.sendall(changed_bytes(rng, rng.choice(REQUESTS)))
+                line.shutdown(socket.SHUT_WR)
+                while piece := line.recv(65536):
+                    received += piece
+        assert self.served.process.poll() is None, "the server lives on"
+        statuses = [int(each) for each in re.findall(rb"HTTP/1\.1 (\d{3}) ", received)]
+        assert all(status < 500 for status in statuses), received[:500]
+        if any(status >= 400 for status in statuses):
+            raise UserError(f"status {max(statuses)}")
 
     # Models ----------------------------------------------------------------------------------------------------------
 
@@ -427,7 +471,9 @@ def main() -> int:
     parser.add_argument("--only", choices=SHARES, help="one kind of input")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, quiet():
-        tally = Fuzz(Path(folder), given.seed).run(given.inputs, given.only)
+        fuzz = Fuzz(Path(folder), given.seed)
+        with fuzz.server:
+            tally = fuzz.run(given.inputs, given.only)
     print(tally)
     return 1 if tally.failures else 0
 

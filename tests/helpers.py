@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from understill.data.batch import Batch, Batches, Stream
 from understill.data.taskdata import TaskData, Writer
 from understill.data.tokens import Tokens
+from understill.engines.local import run_stages
 from understill.evaluate.predict import save_predictions
 from understill.inference.predictor import Predictions
 from understill.models.multitask import MultiTaskModel, new_model
-from understill.pipeline.engine import run_stages
 from understill.pipeline.graph import stages_of
 from understill.pipeline.plan.parts import Distillation, Plan
 from understill.pipeline.soft_targets import join_targets

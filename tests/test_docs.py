@@ -100,6 +100,8 @@ def test_every_other_command_of_the_pages_is_known() -> None:
             elif re.fullmatch(r"python[\d.]*", name):
                 script = words[1]
                 assert script in ("-c", "-m") or (ROOT / script).exists(), (place, line)
+            elif name == "torchrun":
+                assert parse(shlex.join(words[words.index("-m") + 1 :])), (place, line)
             else:
                 assert name in KNOWN or re.match(r"[A-Z]+=", words[0]), (place, line)
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-MODULES = ("first_run", "_battery", "_learners")
+MODULES = ("first_run", "_battery", "_learners", "_first_tables")
 
 
 @pytest.fixture
@@ -119,6 +119,21 @@ def test_means_are_of_the_tasks_that_all_methods_have(modules: Any) -> None:
     assert lines[5].split() == ["mean", "of", "all", "2", "67.5", "3", "s", "–"]
 
 
+def test_differences_are_between_the_same_draws_and_all_rows_have_one_linear_model(modules: Any) -> None:
+    cells = {("t", "8", "default"): {0: 5.0, 1: 7.0, 3: 90.0}, ("t", "8", "frozen"): {0: 4.0, 1: 4.0, 2: 50.0}}
+    cells |= {("t", "all", "default"): {0: 5.0, 1: 7.0}, ("t", "all", "frozen"): {0: 4.0}}
+    tables = modules.first_tables
+    assert tables.differences(cells, "t", "8") == tables.differences(cells, "t", "all") == [1.0, 3.0]
+    # The mean of 1 and 3, and 12.706 (t of one degree of freedom) times √2 / √2.
+    assert tables.in_words([1.0, 3.0]) == "+2.0 ± 12.7"
+    assert (tables.in_words([-0.24]), tables.in_words([])) == ("−0.2", "–")
+
+
+def test_the_tables_of_the_page_are_those_of_the_scores(modules: Any) -> None:
+    tables = modules.first_tables
+    assert tables.tables() in tables.PAGE.read_text(encoding="utf-8")
+
+
 def test_results_are_kept_and_failures_tried_again(
     modules: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -159,7 +174,8 @@ def test_what_is_missing_is_left_out_and_said(
 
 def test_the_program_fetches_nothing(modules: Any) -> None:
     programs = [path.read_text(encoding="utf-8") for path in BENCHMARKS.glob("*.py") if path.stem in MODULES]
-    assert len(programs) == 3 and not any(word in text for text in programs for word in ("http", "clone", "download"))
+    assert len(programs) == len(MODULES)
+    assert not any(word in text for text in programs for word in ("http", "clone", "download"))
     assert {source.origin for source in modules.battery.SOURCES.values()} == {"glue", "apt"}
 
 

@@ -1,6 +1,8 @@
-"""Whatever a recipe, a data file or a model's folder holds, it is taken, or refused by one UserError; never more."""
+"""Whatever a recipe, a data file, a model's folder or a client's request holds, it is taken, or refused; never more."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,9 +10,11 @@ from fuzzing import Fuzz, quiet
 
 
 @pytest.fixture(scope="module")
-def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
+def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzz]:
     """Sound recipes, files and models, to be changed."""
-    return Fuzz(tmp_path_factory.mktemp("fuzz"))
+    fuzz = Fuzz(tmp_path_factory.mktemp("fuzz"))
+    with fuzz.server:
+        yield fuzz
 
 
 def check(fuzz: Fuzz, inputs: int) -> None:
@@ -18,6 +22,7 @@ def check(fuzz: Fuzz, inputs: int) -> None:
         tally = fuzz.run(inputs)
     print(f"\n{tally}")
     assert not tally.failures, str(tally)
+    assert fuzz.served and all("error" not in line for line in fuzz.served.lines()), "no bug in the log"
     assert all(tally.refused[kind] for kind in fuzz.kinds if kind != "checksums"), "changes do harm"
     assert tally.taken.total() > inputs / 20, "and not all of them"
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from glob import glob
+from pathlib import Path
 from unicodedata import normalize
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understill.names import LONGEST, is_name, is_task_name, nfc
+from understill import names
+from understill.data.files import find_files
+from understill.data.load import resolve
+from understill.errors import UserError
+from understill.names import LONGEST, is_name, is_task_name, matching, nfc
+from understill.recipe import make_recipe
 
 
 @pytest.mark.parametrize("name", ["첫실험", "run-1", "tâche_2", "任务", "हिन्दी", "Прогон.3", "١٢", "tiếng_Việt"])
@@ -37,3 +44,26 @@ def test_a_name_fits_into_a_folder_and_stays_the_same(text: str) -> None:
         assert len(text.encode()) <= LONGEST
         assert "/" not in text
         assert not text.startswith(".")
+
+
+def test_a_pattern_that_looks_at_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a/b/c/one.csv", "a/b/two.csv", "a/three.csv", ".git/x/four.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for pattern in ("**/*.csv", "*/*.csv", "a/*", "a/b/*.csv", "nowhere/**", "*\0*"):
+        assert matching(f"{tmp_path}/{pattern}") == sorted(glob(f"{tmp_path}/{pattern}", recursive=True))
+    monkeypatch.setattr(names, "MOST_ENTRIES", 5)
+    assert len(matching(f"{tmp_path}/*/*.csv")) == 1, "it looks at four: two folders, and what is in one of them"
+    with pytest.raises(OverflowError, match="more than 5 files to look at"):
+        matching(f"{tmp_path}/**/*.csv")
+    with pytest.raises(UserError, match=r"\*\.csv: there are more than 5 files to look at → name a smaller folder"):
+        find_files([f"{tmp_path}/**/*.csv"])
+
+
+def test_the_whole_disk_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "MOST_ENTRIES", 1000)
+    with pytest.raises(OverflowError):
+        matching("/**/*.nothing")
+    recipe = {"tasks": {"mood": {"train": "/**/*.nothing", "text": "text", "label": "label"}}}
+    with pytest.raises(UserError, match="files to look at → name a smaller folder"):
+        resolve(make_recipe(recipe))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from understill.engines.study import run
     from understill.errors import UserError
     from understill.inference.loading import load
     from understill.inference.predictor import Predictor
     from understill.pipeline.comparison import compare
-    from understill.pipeline.engine import run
     from understill.plugins import ANNEALING, LOSSES, NETWORKS, TAGGERS, TEACHERS
     from understill.recipe import Recipe, load_recipe
     from understill.tasks import KINDS
@@ -42,7 +42,7 @@ _HOMES = {
     "compare": "understill.pipeline.comparison",
     "load": "understill.inference.loading",
     "load_recipe": "understill.recipe",
-    "run": "understill.pipeline.engine",
+    "run": "understill.engines.study",
 }
 #: Decorators with which Python code adds what a recipe may then name: the module, and what there registers.
 _DECORATORS = {

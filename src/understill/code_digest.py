@@ -32,7 +32,7 @@ DECIDES: dict[str, tuple[str, ...]] = {
 NEUTRAL = frozenset({
     "inference/cores", "inference/onnx", "inference/stream", "models/assets", "models/catalogue", "models/manifest",
     "models/roles", "models/unpack", "teachers/llm/cache", "teachers/llm/choose", "teachers/llm/client",
-    "teachers/llm/usage", "train/checkpoint", "train/interleave", "train/meter",
+    "teachers/llm/usage", "train/checkpoint", "train/interleave", "train/meter", "train/signals",
 })  # fmt: skip
 
 PACKAGE = Path(__file__).parent

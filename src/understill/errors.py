@@ -73,6 +73,18 @@ class TrainingError(UserError):
     """Training cannot continue, for instance because the loss is NaN."""
 
 
+class ProcessLost(UserError):
+    """Another process of the same run has ended before its time."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ends the program, which then exits with 128 and its number."""
+
+    def __init__(self, number: int, message: str = "") -> None:
+        self.number = number
+        super().__init__(message)
+
+
 class Collector:
     """Lets several checks run to their end, and raises all their errors together."""
 

@@ -1,13 +1,19 @@
-"""Names: what runs, tasks and teachers may be called in any script, and text in one Unicode form."""
+"""Names: what runs, tasks and teachers may be called in any script, text in one Unicode form, patterns of files."""
 
 from __future__ import annotations
 
+import glob
+import os
+from pathlib import Path
 from unicodedata import category, normalize
 
 #: Bytes of a name in UTF-8. Folders are named after a teacher, a task and a seed together, and file systems take 255.
 LONGEST = 80
 #: What a name is made of, for messages.
 RULE = f"use letters, digits, - and _, a letter or digit first, at most {LONGEST} bytes"
+
+#: Files and folders that a pattern may look at: minutes pass over those of a whole disk.
+MOST_ENTRIES = 100_000
 
 
 def nfc(text: str) -> str:
@@ -28,3 +34,17 @@ def is_name(text: str) -> bool:
 def is_task_name(text: str) -> bool:
     """Tell whether a task may be called so; a dot would part the keys of a recipe."""
     return is_name(text) and "." not in text
+
+
+def matching(pattern: str) -> list[str]:
+    """Return the paths that fit a pattern; OverflowError where there are too many files to look at."""
+    parts = Path(pattern).parts
+    first = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    entries, depth = 0, len(parts) if "**" not in parts else float("inf")
+    for folder, folders, files in os.walk(Path(*parts[:first])):
+        entries += len(folders) + len(files)
+        if entries > MOST_ENTRIES:
+            raise OverflowError(f"there are more than {MOST_ENTRIES:,} files to look at")
+        deeper = len(Path(folder).parts) + 1 < depth
+        folders[:] = [name for name in folders if deeper and not name.startswith(".")]
+    return sorted(glob.glob(pattern, recursive=True))

@@ -71,6 +71,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert not imported & HEAVY
 
 
+def test_a_run_waits_for_no_package_that_it_can_do_without() -> None:
+    code = "import sys, understill.pipeline.engine, understill.report.build; print(*sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    imported = set(output.stdout.split())
+    assert "torch" in imported and not imported & {"sklearn", "pandas", "scipy.stats"}
+
+
 def test_a_slip_in_a_recipe_is_told_before_anything_heavy_is_imported(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("taks: [mood]\n", encoding="utf-8")
     output = finish(start("-X", "importtime", "-m", "understill", "run", "recipe.yaml", folder=tmp_path))

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from understill.evaluate import bootstrap
-from understill.evaluate.bootstrap import PLAIN_RESAMPLES, compare_models, resample, score_interval
+from understill.evaluate.bootstrap import PLAIN_RESAMPLES, resample
 from understill.evaluate.metrics import Array, score
 from understill.evaluate.significance import Difference, compare_seeds, mcnemar
+from understill.evaluate.uncertainty import difference
 from understill.evaluate.weighted import weighted
 from understill.tasks import GLUE, KINDS, METRICS, Metric, Task
 
@@ -28,6 +29,13 @@ Rows = list[tuple[float, float, float]]
 CLASSES = st.lists(st.tuples(*[st.integers(0, 2)] * 3), min_size=1, max_size=25)
 #: Few values, so that all three columns tie often, and thirds, so that their sums are rounded.
 NUMBERS = st.lists(st.tuples(*[st.integers(-4, 4).map(lambda value: value / 3)] * 3), min_size=1, max_size=25)
+
+
+def compare_models(task: Task, gold: Array, ones: Array, others: Array, **options: Any) -> Difference:
+    """Compare two sides of several seeds each: the ones' mean minus the others'."""
+    resampled = resample(task, gold, np.concatenate([ones, others]), **options)
+    sides = resampled.seeds(0, len(ones)), resampled.seeds(len(ones), len(others))
+    return difference(*sides, resampled.units, resampled.discordant)
 
 
 def paired_bootstrap(task: Task, gold: Array, one: Array, other: Array, **options: Any) -> Difference:
@@ -262,7 +270,7 @@ def test_the_same_seed_gives_the_same_and_however_many_are_held_at_once(monkeypa
 
 def test_the_interval_of_one_score_is_about_that_of_a_share() -> None:
     gold = np.ones(1000)
-    low, high = score_interval(TWO, gold, np.append(np.ones(800), np.zeros(200))[None])
+    low, high = resample(TWO, gold, np.append(np.ones(800), np.zeros(200))[None]).seeds(0, 1).interval()
     assert (low, high) == pytest.approx((0.8 - 1.96 * 0.4 / 1000**0.5, 0.8 + 1.96 * 0.4 / 1000**0.5), abs=0.002)
 
 

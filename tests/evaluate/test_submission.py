@@ -1,9 +1,8 @@
-"""GLUE's submission: every answer in the benchmark's words, and nothing passes that it would refuse."""
+"""GLUE's submission: every answer in the benchmark's words."""
 
 from __future__ import annotations
 
 import io
-import math
 import re
 import zipfile
 from typing import Any
@@ -13,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understill.errors import UserError
-from understill.evaluate.submission import SHEETS, as_answers, as_text, check_text, in_words, packed
+from understill.evaluate.submission import SHEETS, as_answers, as_text, in_words, packed
 from understill.inference.predictor import Predictions
 from understill.tasks import GLUE, RANKING, Task
 
@@ -81,34 +79,6 @@ def test_classes_are_named_in_the_order_of_the_model() -> None:
 
 
 WNLI = as_text(["0"] * 146)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("WNLI.tsv", "", 'the header is ""'),
-        ("WNLI.tsv", WNLI.replace("prediction", "label"), r'the header is "index\tlabel"'),
-        ("WNLI.tsv", as_text(["0"] * 145), "145 rows where the benchmark has 146"),
-        ("WNLI.tsv", as_text(["0"] * 147), "147 rows where the benchmark has 146"),
-        ("WNLI.tsv", WNLI.replace("\n7\t", "\n8\t"), 'row 7 has the index "8"'),
-        ("WNLI.tsv", WNLI.replace("\n7\t0", "\n7\tentailment"), 'row 7 says "entailment" .* wants 0 or 1'),
-        ("RTE.tsv", as_text(["1"] * 3000), 'row 0 says "1" .* wants entailment or not_entailment'),
-        ("STS-B.tsv", as_text(in_words(SHEETS["STS-B.tsv"], [math.nan] * 1379)), 'row 0 says "nan" .* a score'),
-        ("STS-B.tsv", as_text(["5.001"] * 1379), 'row 0 says "5.001"'),
-        ("STS-B.tsv", as_text(["high"] * 1379), 'row 0 says "high"'),
-    ],
-)
-def test_what_the_benchmark_would_not_take_is_refused(name: str, text: str, message: str) -> None:
-    with pytest.raises(UserError, match=re.escape(name)) as error:
-        check_text(name, text)
-    assert re.search(message.replace("\\t", "\t"), str(error.value))
-
-
-@pytest.mark.parametrize(
-    ("name", "answer"), [("WNLI.tsv", "1"), ("AX.tsv", "neutral"), ("STS-B.tsv", "0.000"), ("STS-B.tsv", "5.000")]
-)
-def test_what_the_benchmark_takes_passes(name: str, answer: str) -> None:
-    check_text(name, as_text([answer] * SHEETS[name].rows))
 
 
 def test_the_same_files_give_the_same_zip() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
-from helpers import some_model
 from understill.data.batch import Batch
-from understill.losses.contrast import Contrast, Vectors
+from understill.losses.contrast import Contrast
 from understill.tasks import Task
 
 MOOD = Task("mood", "classification", ("text",), "label", ("a", "b"))
@@ -68,20 +66,3 @@ def test_descending_draws_a_class_together() -> None:
         with torch.no_grad():
             vectors -= 1.0 * vectors.grad
     assert float(objective(vectors, batch).total) < first / 10
-
-
-def test_a_cpu_reads_no_padding_and_the_vectors_are_those_of_padded_rows(
-    tiny: Path,
-) -> None:
-    model = some_model(tiny).eval()
-    lengths = torch.tensor([3, 9, 5])
-    rows = torch.arange(3)
-    ids = torch.where(torch.arange(9) < lengths[:, None], torch.arange(27).view(3, 9) % 20 + 5, 0)
-    batch = Batch(ids, lengths, lengths, rows * 0, rows.float(), rows + 1.0, rows, rows)
-    padded = model.encoder(batch)
-    shapes: list[tuple[int, ...]] = []
-    model.encoder.network.register_forward_pre_hook(
-        lambda _, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
-    )
-    torch.testing.assert_close(Vectors(model)(batch), padded)
-    assert shapes == [(1, 17)], "as many tokens as there are"

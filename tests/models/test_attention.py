@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoModel
 
 from helpers import TASKS, liven, some_batch, some_model
+from understill.data.batch import Batch
 from understill.data.packed import Packed, pack
 from understill.models.attention import NAME, attend
 from understill.models.encoder import load_tokenizer
@@ -146,3 +147,19 @@ def test_each_packed_row_attends_to_itself_alone(
         expected = (q @ k.transpose(1, 2) * scale).softmax(-1) @ v
         torch.testing.assert_close(out[0, start : start + length], expected.transpose(0, 1))
     assert (out[0, sum(lengths) :] == 0).all()
+
+
+@pytest.mark.parametrize(("lengths", "shape"), [([3, 9, 5], (1, 17)), ([8, 9, 8], (3, 9))])
+def test_a_cpu_that_trains_packs_batches_of_which_much_is_padding_and_their_vectors_are_the_same(
+    lengths: list[int], shape: tuple[int, int], tiny: Path
+) -> None:
+    encoder, count, rows = some_model(tiny, dropout=0.0).encoder, torch.tensor(lengths), torch.arange(3)
+    ids = torch.where(torch.arange(9) < count[:, None], torch.arange(27).view(3, 9) % 20 + 5, 0)
+    batch = Batch(ids, count, count, rows * 0, rows.float(), rows + 1.0, rows, rows)
+    padded = encoder.eval()(batch)
+    shapes: list[tuple[int, ...]] = []
+    encoder.network.register_forward_pre_hook(
+        lambda _, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
+    )
+    torch.testing.assert_close(encoder.train()(batch), padded)
+    assert shapes == [shape]

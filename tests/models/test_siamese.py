@@ -113,9 +113,12 @@ def own(model: MultiTaskModel, batch: Batch, logits: Tensor | None = None) -> Te
 
 def test_only_siamese_rows_are_read_twice_and_each_in_the_tokens_it_has(tiny: Path) -> None:
     model, batch, read = make(tiny), some_batch(24, TASKS), []
-    model.encoder.network.register_forward_pre_hook(
-        lambda _, __, inputs: read.append(inputs["attention_mask"].sum(1).tolist()), with_kwargs=True
-    )
+
+    def lengths(_: object, __: object, inputs: dict[str, Tensor]) -> None:
+        packed = inputs.get("starts")  # where much would be padding
+        read.append((inputs["attention_mask"].sum(1) if packed is None else packed.diff()).tolist())
+
+    model.encoder.network.register_forward_pre_hook(lengths, with_kwargs=True)
     for train in (False, True):
         read.clear()
         model.train(train)(batch)

@@ -337,7 +337,7 @@ def test_what_is_foreseen_is_what_the_rule_gives(open_recipe: Callable[..., Reci
     assert training.rate > 0
 
 
-@pytest.mark.parametrize(("rows", "steps"), [(8, 20), (30, 22)])
+@pytest.mark.parametrize(("rows", "steps"), [(8, 12), (30, 22)])
 def test_the_steps_of_a_contrastive_stage_are_foreseen(
     rows: int, steps: int, open_recipe: Callable[..., Recipe]
 ) -> None:

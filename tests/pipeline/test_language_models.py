@@ -18,8 +18,8 @@ import yaml
 
 from llm_server import Answer, LlmServer, by_word, serving
 from understill import cli
+from understill.engines.study import run, train_students
 from understill.errors import UserError
-from understill.pipeline.engine import run, train_students
 from understill.pipeline.language_models import answer_rows, unanswered
 from understill.pipeline.record import read_record
 from understill.recipe import Recipe, make_recipe

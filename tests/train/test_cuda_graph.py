@@ -29,6 +29,7 @@ from understill.data.packed import Streamed, resident_bytes, room
 from understill.errors import TrainingError
 from understill.losses.composed import ComposedObjective
 from understill.losses.fused import FusedObjective
+from understill.losses.objective import Loss
 from understill.models.multitask import MultiTaskModel, new_model
 from understill.recipe.schema import Anneal, Distil, EncoderSpec, HeadsSpec, Machine, SanSpec, Training
 from understill.tasks import Task
@@ -39,6 +40,8 @@ from understill.train.device import cpu_has_bf16, make_accelerator
 from understill.train.loop import steps
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import make_optimizer, rate_factor
+from understill.train.shared_gradients import SharedGradients
+from understill.train.world import ALONE, World
 
 TOTAL = 8
 each_optimizer = pytest.mark.parametrize("optimizer", ["adamw", "adamax"])
@@ -112,7 +115,7 @@ class Run:
         )
         return [torch.cat([step.parts, step.counts]).clone() for step in islice(run, stop - start)]
 
-    def path(self, start: int = 0) -> FastSteps:
+    def path(self, start: int = 0, world: World = ALONE) -> FastSteps:
         """Return the fast path from a step on."""
         return FastSteps(
             self.model,
@@ -123,6 +126,7 @@ class Run:
             self.guard,
             start=start,
             total=TOTAL,
+            world=world,
         )
 
     def fast(self, start: int = 0, stop: int = TOTAL) -> list[Tensor]:
@@ -287,6 +291,61 @@ def test_rows_that_are_streamed_lead_to_the_same_weights(
     for one, two in zip(expected, streamed.fast(start), strict=True):
         assert torch.equal(one, two)
     assert same(weights_of(resident.model), weights_of(streamed.model))
+
+
+class Summed(World):
+    """A process whose gradients the test sums."""
+
+    def sum(self, values: Tensor) -> None:
+        pass
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("count", [2, 3])
+def test_processes_that_share_the_rows_of_each_step_take_the_steps_of_one(
+    count: int, streamed: bool, tiny: Path, exact: Replayed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = FastSteps._record
+
+    def recorded(self: FastSteps, size: tuple[Any, ...]) -> Any:
+        exact.pop(size, None)  # each process records for itself
+        return record(self, size)
+
+    monkeypatch.setattr(FastSteps, "_record", recorded)
+    if streamed:
+        monkeypatch.setattr(cuda_graph, "_tables", lambda batches, device: Streamed(batches, device, 2))
+    plain, processes = Run(tiny), [Run(tiny) for _ in range(count)]
+    paths = [run.path(world=Summed(rank, count)) for rank, run in enumerate(processes)]
+    losses = []
+    for number in range(TOTAL):
+        for path in paths:
+            path.take(number, number, first=number == 0)
+            assert not path.updated
+        for pieces in zip(*(path.shared.memory.values() for path in paths), strict=True):
+            total = torch.stack(pieces).sum(dim=0)
+            for piece in pieces:
+                piece.copy_(total)
+        for path in paths:
+            path.update()
+        losses.append(torch.cat([paths[0].parts, paths[0].counts]).clone())
+    for one, two in zip(plain.plain(), losses, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-5)
+    for run in processes:
+        assert_alike(plain, run)
+        assert torch.equal(run.model.heads.spare, torch.ones(3)), "a weight that no process uses is not even decayed"
+        assert same(weights_of(run.model), weights_of(processes[0].model)), "all have the same bits"
+    assert sum(exact.values()) > 0, "some steps were replayed"
+
+
+def test_shared_gradients_begin_where_the_kernel_can_read_sixteen_bytes_at_once() -> None:
+    leaves = [torch.zeros(3), torch.zeros(5, 7), torch.zeros(9, dtype=torch.bfloat16), torch.zeros(1)]
+    shared = SharedGradients(leaves, (3, 2))
+    loss = Loss(torch.zeros(()), torch.ones(3, 2), torch.full((3, 2), 2.0))
+    places = shared.fill([torch.full_like(leaves[0], 4.0), None, torch.ones_like(leaves[2]), leaves[3] + 5], loss)
+    assert [bool(place) for place in places] == [True, False, True, True]
+    assert all(int(place) % 16 == 0 for place in places)
+    sums = {kind: float(values.sum()) for kind, values in shared.memory.items()}
+    assert sums == {torch.float32: 3 * 4 + 5 + 6 + 12, torch.bfloat16: 9.0}
 
 
 @pytest.mark.parametrize("kind", ["electra", "roberta"])

@@ -104,9 +104,9 @@ def test_each_model_may_have_its_own_precision(monkeypatch: pytest.MonkeyPatch) 
     assert found == ["no", "bf16", "no"]
 
 
-def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_that_have_not_joined_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="without torchrun"):
+    with pytest.raises(UserError, match="torchrun … -m understill run"):
         make_accelerator(Machine(device="cpu"), "fp32")
 
 

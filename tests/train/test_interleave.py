@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from helpers import same, weights_of
 from understill import pipeline
+from understill.engines import local
 from understill.events import Scored, TrainingState
 from understill.models.folder import load_model
-from understill.pipeline import engine, train_models
+from understill.pipeline import train_models
 from understill.pipeline.plan.parts import ModelPlan
 from understill.recipe import Recipe
 from understill.recipe.schema import Machine
@@ -278,7 +279,7 @@ def test_models_taught_in_turns_are_those_taught_one_by_one(
     distil: Callable[[str], Recipe], streams: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = train_models(plan := pipeline.make_plan(distil("alone")), plan.models)
-    monkeypatch.setattr(engine, "slots_on", lambda _: 3)
+    monkeypatch.setattr(local, "slots_on", lambda _: 3)
     events: list[Any] = []
     together = train_models(plan := pipeline.make_plan(distil("together")), plan.models, events.append)
     kinds = [type(event) for event in events if isinstance(event, (TrainingState, Scored))]

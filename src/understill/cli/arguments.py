@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from understill.errors import Interrupted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -35,7 +37,7 @@ def tidy() -> Iterator[None]:
     """Let SIGTERM end the block like an exception, so that what is half written is removed."""
 
     def end(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
+        raise Interrupted(signal.SIGTERM)
 
     before = signal.signal(signal.SIGTERM, end)
     try:

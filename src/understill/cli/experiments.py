@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import signal
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understill.cli.arguments import RecipeFile, Sets, examples_of, load
+from understill.cli.arguments import RecipeFile, Sets, examples_of, load, tidy
 from understill.cli.program import app
-from understill.errors import UserError
+from understill.errors import ProcessLost, UserError
 
 if TYPE_CHECKING:
+    from understill.engines.engine import Engine
     from understill.recipe import Recipe
 
 
@@ -97,6 +101,14 @@ def check(
         terminal.show_yaml(loaded.to_yaml())
 
 
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=1024, metavar="N", help="Train each model in N processes, which share its batches: one on each GPU."
+    ),
+]
+
+
 @app.command(
     epilog=examples_of(
         "understill run recipes/quickstart.yaml",
@@ -105,6 +117,8 @@ def check(
         "understill run my.yaml --seeds 3   [dim]# mean, spread and interval over three seeds[/dim]",
         "understill run my.yaml --dry-run   [dim]# what would be done, and what is there already[/dim]",
         "understill run my.yaml   [dim]# again after a crash: goes on where it stopped[/dim]",
+        "understill run my.yaml --processes 4   [dim]# four GPUs, or parts of a CPU, share each model's batches[/dim]",
+        "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-endpoint HOST:29500 -m understill run my.yaml",
     )
 )
 def run(
@@ -116,18 +130,20 @@ def run(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the run folder.")] = True,
+    processes: Processes = None,
 ) -> None:
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and compare their scores."""
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
+    engine = nullcontext() if dry_run else _engine(loaded, processes)
     from understill import terminal
-    from understill.pipeline.engine import run_study
+    from understill.engines.study import run_study
     from understill.pipeline.language_models import unanswered
     from understill.pipeline.plan.planner import make_study
 
-    with terminal.LiveProgress() as watch:
-        asks = _asks(loaded, watch) if dry_run else []
-        planned = make_study(loaded, watch) if dry_run and not unanswered(loaded) else None
-        runs = () if dry_run else run_study(loaded, watch)
+    with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
+        asks = [] if run_stages else _asks(loaded, watch)
+        planned = None if run_stages or unanswered(loaded) else make_study(loaded, watch)
+        runs = run_study(loaded, watch, run_stages) if run_stages else ()
         page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
     if dry_run:
         terminal.show_asks(asks)
@@ -146,6 +162,46 @@ def _asks(recipe: Recipe, watch: Any) -> list[Any]:
     from understill.pipeline.llm_estimate import estimate_asks
 
     return list(estimate_asks(recipe, watch))
+
+
+def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Engine]:
+    """Return what runs the stages; a process that only helps another one to train does so, and ends."""
+    from understill.engines.launch import launch, place
+
+    rank, size = place()
+    if max(processes or 1, size) > 1 and any(teacher.asked for teacher in recipe.teachers):
+        _refuse_unanswered(recipe)
+    if processes and size > 1 and processes != size:
+        raise UserError(f"--processes {processes}: torchrun has started {size} → leave --processes out")
+    if processes and size == 1 < processes:
+        raise typer.Exit(launch(processes, [sys.executable, "-m", "understill", *sys.argv[1:]]))
+    if size == 1:
+        from understill.engines.devices import run_locally
+
+        return nullcontext(run_locally)
+    from understill.engines.processes import help_first, with_others
+
+    if rank == 0:
+        return with_others(recipe.machine)
+    logging.getLogger().setLevel(logging.ERROR)  # the first process says the rest
+    try:
+        with tidy():
+            help_first(recipe)
+    except ProcessLost:
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt as error:
+        raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from None
+    raise typer.Exit
+
+
+def _refuse_unanswered(recipe: Recipe) -> None:
+    """Refuse to plan in several processes what a language model has yet to answer: each would ask by itself."""
+    from understill.pipeline.language_models import unanswered
+
+    if unanswered(recipe):
+        saved = f"{recipe.output.path / recipe.name / 'recipe.yaml'}"
+        fix = f"run it once without, then name the recipe of that run, {saved}, which has the answers"
+        raise UserError(f"--processes: a language model has to be asked first → {fix}")
 
 
 def _report_of(folder: Path, recipe: Recipe, watch: Any) -> Path | None:
@@ -178,14 +234,16 @@ def train(
     recipe: RecipeFile,
     model: Models = None,
     sets: Sets = None,
+    processes: Processes = None,
     show_prompts: Annotated[
         int, typer.Option("--show-prompts", min=0, metavar="N", help="Only print N prompts for each language model.")
     ] = 0,
 ) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
+    engine = _engine(loaded, processes)
     from understill import terminal
-    from understill.pipeline.engine import train_some, train_students
+    from understill.engines.study import train_some, train_students
     from understill.pipeline.language_models import answer_rows, show_prompts_of
     from understill.pipeline.plan.planner import make_study
 
@@ -193,10 +251,10 @@ def train(
         for title, prompt in show_prompts_of(loaded, show_prompts):
             terminal.say(f"── {title}\n{prompt}\n")
         return
-    with terminal.LiveProgress() as watch:
+    with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
         loaded = answer_rows(loaded, watch, train_students)
         study = make_study(loaded, watch)
-        trained = train_some(study, tuple(model or ()), watch)
+        trained = train_some(study, tuple(model or ()), watch, run_stages)
     tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}
     for each in trained:
         terminal.show_scores({each.name: each.scores}, tasks)
@@ -212,4 +270,4 @@ def teach(
 ) -> None:
     """Train models: the old name of `train`."""
     typer.echo("understill teach is now understill train; the old name works until the next release", err=True)
-    train(recipe, model, sets, show_prompts)
+    train(recipe, model, sets, show_prompts=show_prompts)

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,23 +20,25 @@ if TYPE_CHECKING:
 
 
 class Program(typer.core.TyperGroup):
-    """All verbs together: exits with 2 for a user's mistake, and with 130 when it is interrupted."""
+    """All verbs together: exits with 2 for a user's mistake, and with 130 or 143 when it is interrupted."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a verb; what is neither a mistake nor an interruption is a bug, and keeps its traceback."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             hint = "; the same command resumes from the last checkpoint, or starts again if there is none yet"
-            print(f"\nstopped{'' if ctx.invoked_subcommand == 'serve' else hint}", file=sys.stderr)
-            raise SystemExit(130) from None
+            usual = f"stopped{'' if ctx.invoked_subcommand == 'serve' else hint}"
+            print(f"\n{str(error) or usual}", file=sys.stderr)
+            raise SystemExit(128 + getattr(error, "number", signal.SIGINT)) from None
         except Exception as error:
             message = _mistake(error, ctx.invoked_subcommand)
             if message is None:
                 raise
             if not isinstance(error, UserError):  # -v shows where it happened
                 logging.getLogger(__name__).info("where it happened", exc_info=True)
-            print(f"error: {message}", file=sys.stderr)
+            if os.environ.get("RANK", "0") == "0":  # of several processes that were just started, one says it
+                print(f"error: {message}", file=sys.stderr)
             raise SystemExit(2) from None
 
 

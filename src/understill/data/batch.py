@@ -279,7 +279,19 @@ class Batches:
         return int(self.draws.sum()) // self.batch
 
     def __getitem__(self, step: int) -> Batch:
-        return assemble(self.streams, self.rows(step), self.weights, self.pad)
+        return self.part(step, 0, 1)
+
+    def part(self, step: int, rank: int, size: int) -> Batch:
+        """Return the share of a step's rows that one of several processes takes; a query's candidates stay together."""
+        rows = self.rows(step)
+        mine = rows.group % size == rank
+        own = Rows(rows.stream[mine], rows.source[mine], rows.row[mine], rows.length, rows.group[mine])
+        return assemble(self.streams, own, self.weights, self.pad)
+
+    def count(self, step: int) -> int:
+        """Return the number of rows of a step."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        return int(self.plan(epoch).rows[index])
 
     def rows(self, step: int) -> Rows:
         """Return the rows of a step, which may be any from 0 on."""
@@ -300,6 +312,11 @@ class Batches:
         for here, drawn in parts:
             row[spans(start[here], count[here])] = drawn
         return Rows(stream[group], source[group], row, int(plan.length[index]), group)
+
+    def tokens(self, step: int, rank: int, size: int) -> int:
+        """Return the number of tokens of the share of a step's rows that one of several processes takes."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        return int(self._measures.tokens[self.plan(epoch).units[index, rank::size]].sum(dtype=np.int64))
 
     def only(self, step: int) -> int | None:
         """Return the task that all rows of a step belong to; None where they may be of several."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from understill.errors import Problem, UserError, nearest
+from understill.names import matching
 
 FORMATS = {
     ".csv": "csv",
@@ -98,7 +99,10 @@ def _matches(pattern: str, roots: Sequence[Path]) -> list[Path]:
         if os.path.isdir(path):
             raise BadFile(str(path), "is a folder", f"name the files in it, for instance {pattern.rstrip('/')}/*.csv")
         if glob.has_magic(pattern):
-            paths = [Path(name) for name in sorted(glob.glob(str(path), recursive=True)) if Path(name).is_file()]
+            try:
+                paths = [Path(name) for name in matching(str(path)) if Path(name).is_file()]
+            except OverflowError as error:
+                raise BadFile(pattern, str(error), "name a smaller folder") from None
             if paths:
                 return paths
     what = "no file matches this pattern" if glob.has_magic(pattern) else "no such file"

@@ -132,8 +132,8 @@ def guess_encoding(sample: bytes) -> str | None:
 def _utf16(sample: bytes) -> str | None:
     """Tell UTF-16 without a mark by its zeros, which mostly stand on one side of each pair of bytes."""
     even, odd = sample[::2].count(0), sample[1::2].count(0)
-    if 40 * max(even, odd) < len(sample) or 4 * min(even, odd) > max(even, odd):
-        return None
+    if max(even, odd) < 4 or 40 * max(even, odd) < len(sample) or 4 * min(even, odd) > max(even, odd):
+        return None  # a text of UTF-8 may hold a zero, too
     return "utf-16-le" if odd > even else "utf-16-be"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from understill.evaluate.bootstrap import score_interval
+from understill.evaluate.bootstrap import resample
 from understill.evaluate.calibration import wilson
 from understill.evaluate.metrics import Array, Ints, pearson, score
 from understill.evaluate.significance import Interval
@@ -119,7 +119,8 @@ def interval_of(
     if counts_hits(task) and len(predicted) == 1 and clusters is None:
         known = ~np.isnan(gold)
         return wilson(int((predicted[0] == gold)[known].sum()), int(known.sum()))
-    return score_interval(task, gold, predicted, groups, clusters, resamples=INTERVAL_RESAMPLES)
+    resampled = resample(task, gold, predicted, groups, clusters, resamples=INTERVAL_RESAMPLES)
+    return resampled.seeds(0, len(predicted)).interval()
 
 
 def by_quarter(numbers: Array, unit: str = "") -> dict[str, Bools]:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understill.evaluate.metrics import Array, Ints
-from understill.evaluate.significance import Difference, Interval
-from understill.evaluate.uncertainty import SeedScores, difference
+from understill.evaluate.uncertainty import SeedScores
 from understill.evaluate.weighted import Counts, unit_rows, weighted
 from understill.tasks import Task
 
@@ -35,42 +34,6 @@ class Resampled(NamedTuple):
     def seeds(self, start: int, count: int) -> SeedScores:
         """Return some of the models as the seeds of one side."""
         return SeedScores(self.scores[start : start + count], self.drawn[start : start + count])
-
-
-def compare_models(
-    task: Task,
-    gold: Array,
-    ones: Array,
-    others: Array,
-    groups: Ints | None = None,
-    clusters: Ints | None = None,
-    *,
-    metric: str | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Difference:
-    """Compare two sides by one metric over the same rows, [seeds, rows] each: the ones' mean minus the others'."""
-    resampled = resample(
-        task, gold, np.concatenate([ones, others]), groups, clusters, metric=metric, resamples=resamples, seed=seed
-    )
-    sides = resampled.seeds(0, len(ones)), resampled.seeds(len(ones), len(others))
-    return difference(*sides, resampled.units, resampled.discordant)
-
-
-def score_interval(
-    task: Task,
-    gold: Array,
-    predicted: Array,
-    groups: Ints | None = None,
-    clusters: Ints | None = None,
-    *,
-    metric: str | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval:
-    """Return the interval of the mean score of one side's seeds, [seeds, rows], over other rows and other seeds."""
-    resampled = resample(task, gold, predicted, groups, clusters, metric=metric, resamples=resamples, seed=seed)
-    return resampled.seeds(0, len(predicted)).interval()
 
 
 def resample(

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax
-from scipy.stats import binomtest
+from scipy.special import log_softmax, ndtri
 
 from understill.evaluate.bootstrap import draw_counts
 from understill.evaluate.metrics import Array
@@ -119,5 +118,8 @@ def _expected(curve: tuple[Bin, ...]) -> float:
 
 def wilson(hits: int, rows: int) -> Interval:
     """Return Wilson's interval of a share."""
-    ends = binomtest(hits, rows).proportion_ci(LEVEL, method="wilson")
-    return Interval(float(ends.low), float(ends.high))
+    square = float(ndtri((1 + LEVEL) / 2)) ** 2 / rows
+    share = hits / rows
+    middle = (share + square / 2) / (1 + square)
+    reach = (square * (share * (1 - share) + square / 4)) ** 0.5 / (1 + square)
+    return Interval(middle - reach if hits else 0.0, middle + reach if hits < rows else 1.0)

@@ -1,4 +1,4 @@
-"""Metrics: the ones GLUE names, through scikit-learn and scipy, and those of rankings.
+"""Metrics: the ones GLUE names, and those of rankings.
 
 A metric is a function of gold and predicted values, [rows], as numbers of classes or scores, or [rows, numbers] of a
 kind that has several; where rows belong to queries, the number of each row's query comes third. It returns a float,
@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
-from sklearn import metrics
 
 from understill.tasks import METRICS, Metric, Task
 from understill.tasks.metric import is_error
@@ -34,9 +32,39 @@ def _correlation(function: Callable[[Array, Array], float]) -> Callable[[Array, 
     return measured
 
 
-pearson = _correlation(lambda gold, predicted: stats.pearsonr(gold, predicted).statistic)
-spearman = _correlation(lambda gold, predicted: stats.spearmanr(gold, predicted).statistic)
-matthews = _correlation(metrics.matthews_corrcoef)
+def _pearson(gold: Array, predicted: Array) -> float:
+    one, two = (values - values.mean() for values in (gold.astype(np.float64), predicted.astype(np.float64)))
+    # Each by its length first: products of tiny numbers would vanish.
+    return float(np.clip((one / np.linalg.norm(one)) @ (two / np.linalg.norm(two)), -1, 1))
+
+
+def _ranks(values: Array) -> Array:
+    """Return the ranks of values; equal ones share the mean of theirs."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Array = (np.cumsum(count) - (count - 1) / 2)[place]
+    return ranks
+
+
+def _matthews(gold: Array, predicted: Array) -> float:
+    """Return the correlation of classes, by their own indicators: R_K, Matthews' where there are two."""
+    there, right, answered = _counts(gold, predicted)
+    rows = len(gold)
+    spread = (rows**2 - answered @ answered) * (rows**2 - there @ there)
+    return float((right.sum() * rows - answered @ there) / np.sqrt(spread))
+
+
+def _counts(gold: Array, predicted: Array) -> tuple[Array, Array, Array]:
+    """Return how often each class that occurs is gold, rightly predicted, and predicted."""
+    classes, numbers = np.unique(np.concatenate([gold, predicted]), return_inverse=True)
+    own, other = numbers[: len(gold)], numbers[len(gold) :]
+    counts = (np.bincount(which, minlength=len(classes)) for which in (own, own[own == other], other))
+    there, right, answered = (count.astype(np.float64) for count in counts)
+    return there, right, answered
+
+
+pearson = _correlation(_pearson)
+spearman = _correlation(lambda gold, predicted: _pearson(_ranks(gold), _ranks(predicted)))
+matthews = _correlation(_matthews)
 
 #: The chance level of a ranking metric without a formula is a mean over so many random orders.
 ORDERS = 100
@@ -50,17 +78,25 @@ def accuracy(gold: Array, predicted: Array, groups: Ints | None = None) -> float
     """Return the share of right classes; of rankings, that of calling each query's top right and all others wrong."""
     if groups is not None:
         return RANKED["accuracy"](ranking(gold, predicted, groups))
-    return float(metrics.accuracy_score(gold, predicted))
+    return float(np.mean(gold == predicted))
 
 
-def _f1(gold: Array, predicted: Array, average: str) -> float:
-    return float(metrics.f1_score(gold, predicted, average=average, zero_division=0))
+def f1(gold: Array, predicted: Array) -> float:
+    """Return F1 of class 1; 0 where nobody names it."""
+    there, answered = gold == 1, predicted == 1
+    return float(2 * (there & answered).sum() / max(there.sum() + answered.sum(), 1))
+
+
+def macro_f1(gold: Array, predicted: Array) -> float:
+    """Return the mean F1 of all classes that occur."""
+    there, right, answered = _counts(gold, predicted)
+    return float((2 * right / (there + answered)).mean())
 
 
 _own("accuracy", ("classification", "ranking"), accuracy)
 # The last label is the positive one: "paraphrase" in GLUE.
-_own("f1", ("classification",), lambda gold, predicted: _f1(gold, predicted, "binary"))
-_own("macro_f1", ("classification",), lambda gold, predicted: _f1(gold, predicted, "macro"))
+_own("f1", ("classification",), f1)
+_own("macro_f1", ("classification",), macro_f1)
 _own("matthews", ("classification",), matthews)
 _own("pearson", ("regression",), pearson)
 _own("spearman", ("regression",), spearman)
@@ -69,7 +105,7 @@ _own(
     ("regression",),
     lambda gold, predicted: (pearson(gold, predicted) + spearman(gold, predicted)) / 2,
 )
-_own("mse", ("regression",), lambda gold, predicted: float(metrics.mean_squared_error(gold, predicted)), error=True)
+_own("mse", ("regression",), lambda gold, predicted: float(np.mean((gold - predicted) ** 2)), error=True)
 
 
 def score(task: Task, gold: Array, predicted: Array, groups: Ints | None = None) -> dict[str, float]:

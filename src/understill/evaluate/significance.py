@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 Array = NDArray[np.float64]
 
@@ -106,6 +106,8 @@ def compare_seeds(ones: Sequence[float], others: Sequence[float]) -> Difference:
     one, other = _two_sides(ones, others)
     p = None
     if min(len(one), len(other)) > 1:
+        from scipy import stats  # half a second, which every run would wait
+
         tied = len(np.unique(np.concatenate([one, other]))) < len(one) + len(other)
         # scipy's exact distribution knows of no ties; all orders of the seeds give it for tied ones too.
         method = stats.PermutationMethod(n_resamples=ORDERS, rng=np.random.default_rng(0)) if tied else "exact"
@@ -140,7 +142,7 @@ def _welch(one: Array, other: Array) -> Interval | None:
 
 
 def _t_interval(middle: float, error: float, degrees: float, level: float = LEVEL) -> Interval:
-    reach = float(stats.t.ppf((1 + level) / 2, degrees)) * error
+    reach = float(special.stdtrit(degrees, (1 + level) / 2)) * error
     return Interval(middle - reach, middle + reach)
 
 
@@ -203,7 +205,7 @@ def _contrast(cells: Sequence[Array], weights: Array, test: str) -> Difference:
     interval = _t_interval(delta, error, degrees)
     if spread <= EQUAL:  # seeds without variance allow no test
         return Difference(delta, interval, None, None, test)
-    return Difference(delta, interval, 2 * float(stats.t.sf(abs(delta) / error, degrees)), delta / spread, test)
+    return Difference(delta, interval, 2 * float(special.stdtr(degrees, -abs(delta) / error)), delta / spread, test)
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
@@ -221,9 +223,9 @@ def mcnemar(one_right: ArrayLike, other_right: ArrayLike) -> Difference:
     wins, losses, rows = int((one & ~other).sum()), int((other & ~one).sum()), one.size
     discordant, delta = wins + losses, (wins - losses) / rows
     if discordant < DISCORDANT:
-        p, test = float(stats.binomtest(wins, discordant).pvalue) if discordant else 1.0, "McNemar, exact"
+        p, test = min(1.0, 2 * float(special.bdtr(min(wins, losses), discordant, 0.5))), "McNemar, exact"
     else:
-        p, test = float(stats.chi2.sf(max(abs(wins - losses) - 1, 0) ** 2 / discordant, 1)), "McNemar, chi-square"
-    reach = float(stats.norm.ppf((1 + LEVEL) / 2)) * max(discordant - rows * delta**2, 0) ** 0.5 / rows
+        p, test = float(special.chdtrc(1, max(abs(wins - losses) - 1, 0) ** 2 / discordant)), "McNemar, chi-square"
+    reach = float(special.ndtri((1 + LEVEL) / 2)) * max(discordant - rows * delta**2, 0) ** 0.5 / rows
     effect = (wins - losses) / discordant if discordant else 0.0
     return Difference(delta, Interval(delta - reach, delta + reach), p, effect, test)

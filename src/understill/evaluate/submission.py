@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.errors import UserError
 from understill.inference.predictor import Predictions
 from understill.tasks import GLUE
 
@@ -79,30 +78,6 @@ def as_answers(predictions: Predictions, groups: NDArray[np.int64] | None) -> li
 def as_text(answers: Sequence[str]) -> str:
     """Lay answers out as the content of a file."""
     return "".join(f"{line}\n" for line in (HEADER, *(f"{row}\t{answer}" for row, answer in enumerate(answers))))
-
-
-def check_text(name: str, text: str) -> None:
-    """Refuse a file's content that the benchmark would not take, or would take for something else."""
-    sheet, (header, *lines) = SHEETS[name], text.splitlines() or [""]
-    if header != HEADER:
-        raise UserError(f'{name}: the header is "{header}" where the benchmark has "{HEADER}"')
-    if len(lines) != sheet.rows:
-        raise UserError(f"{name}: {len(lines):,} rows where the benchmark has {sheet.rows:,}")
-    for row, line in enumerate(lines):
-        index, _, answer = line.partition("\t")
-        if index != str(row):
-            raise UserError(f'{name}: row {row} has the index "{index}"')
-        if not (answer in sheet.words if sheet.words else _is_score(sheet, answer)):
-            wanted = " or ".join(sheet.words) or "a score"
-            raise UserError(f'{name}: row {row} says "{answer}" where the benchmark wants {wanted}')
-
-
-def _is_score(sheet: Sheet, answer: str) -> bool:
-    low, high = GLUE[sheet.task].task.range or (-np.inf, np.inf)
-    try:
-        return low <= float(answer) <= high
-    except ValueError:
-        return False
 
 
 def packed(texts: Mapping[str, str]) -> bytes:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from understill.evaluate.metrics import Array
 from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval
@@ -111,7 +111,7 @@ class WeightedMean:
 
 def _t(level: float, degrees: float = np.inf) -> float:
     """Return how many standard errors an interval reaches to each side."""
-    return float(stats.t.ppf((1 + level) / 2, degrees))
+    return float(special.stdtrit(degrees, (1 + level) / 2))
 
 
 def estimate(sides: Sequence[SeedScores], weights: Sequence[float], units: int) -> WeightedMean:
@@ -147,11 +147,11 @@ def difference(one: SeedScores, other: SeedScores, units: int, discordant: int) 
     spread = (result.rows * units) ** 0.5
     effect = delta / spread if spread > EQUAL else None
     if several:
-        p = 2 * float(stats.t.sf(abs(delta) / error, result.degrees))
+        p = 2 * float(special.stdtr(result.degrees, -abs(delta) / error))
     else:
         p = _resampled_p(delta, result.drawn, effect or 0.0)
     # A true difference of this size is significant with probability POWER.
-    detectable = (_t(LEVEL, result.degrees) + float(stats.t.ppf(POWER, result.degrees))) * error
+    detectable = (_t(LEVEL, result.degrees) + float(special.stdtrit(result.degrees, POWER))) * error
     parts = (result.rows, *result.seeds)
     return Difference(delta, result.interval(), max(least, p), effect, test, detectable, error, result.degrees, parts)
 

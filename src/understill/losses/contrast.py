@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understill.data.batch import Batch
-from understill.data.packed import Packed, pack
+from understill.data.packed import Packed
 from understill.losses.objective import Loss, Objective
 from understill.models.multitask import MultiTaskModel
-from understill.models.transformer import Encoder
 from understill.tasks import Task
 
 
@@ -25,9 +24,6 @@ class Vectors(nn.Module):
 
     def forward(self, batch: Batch | Packed, only: int | None = None) -> Tensor:
         """Return one vector per row, [n, width]."""
-        if isinstance(batch, Batch) and not batch.ids.is_cuda and isinstance(self.encoder, Encoder):
-            # So few rows cannot be grouped by length, and a CPU takes as long for padding as for words.
-            batch = pack(batch) if self.encoder.packable else batch
         return self.encoder(batch)  # type: ignore[no-any-return]
 
 

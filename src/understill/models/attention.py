@@ -156,6 +156,8 @@ def _padded(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, dropo
     places = (starts[:-1].unsqueeze(1) + cells).clamp(max=len(q) - 1)
     query, key, value = (each[places].transpose(1, 2) for each in (q, k, v))  # [n, heads, longest, size]
     mask = there[:, None, None, :]
-    attended = functional.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scale)
-    out = attended.transpose(1, 2)[there]
+    if dropout:
+        out = _dropping(query, key, value, mask, dropout, scale)[there]
+    else:
+        out = functional.scaled_dot_product_attention(query, key, value, mask, scale=scale).transpose(1, 2)[there]
     return functional.pad(out, (0, 0, 0, 0, 0, len(q) - len(out)))

@@ -12,7 +12,7 @@ from torch.nn import functional
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from understill.data.batch import Batch
-from understill.data.packed import Packed
+from understill.data.packed import Packed, pack
 from understill.models import attention
 from understill.models.dropout import exchange_dropout
 from understill.models.pooling import POOLED
@@ -26,6 +26,10 @@ _SHIFTED = frozenset(
 
 #: Architectures that can read packed rows: they take positions, and attend by a function that can be exchanged.
 _PACKABLE = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert"})
+
+
+#: While training on a CPU, which takes as long for padding as for words, batches with a larger share of it are packed.
+_PADDING = 1 / 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +96,8 @@ class Encoder(nn.Module):
         return vectors, tokens
 
     def _read(self, batch: Batch | Packed, tokens: bool) -> tuple[Tensor, TokenStates | None]:
+        if isinstance(batch, Batch) and self.training and self.packable and _wasteful(batch):
+            batch = pack(batch)
         return self._packed(batch, tokens) if isinstance(batch, Packed) else self._padded(batch, tokens)
 
     def _packed(self, batch: Packed, tokens: bool) -> tuple[Tensor, TokenStates | None]:
@@ -145,6 +151,11 @@ def _sides(states: Tensor, there: Tensor, types: Tensor) -> TokenStates:
     first = there & (types == 0)
     first[:, 0] = False  # what stands for the whole row
     return TokenStates(states, first, there & (types == 1))
+
+
+def _wasteful(batch: Batch) -> bool:
+    """Tell whether a CPU would spend much of its time on the padding of a batch."""
+    return not batch.ids.is_cuda and int(batch.lengths.sum()) < (1 - _PADDING) * batch.ids.numel()
 
 
 def _has_pooler(network: PreTrainedModel) -> bool:

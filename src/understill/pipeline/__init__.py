@@ -11,7 +11,7 @@ _HOMES = {
     "pipeline.aggregate": ("conclude",),
     "pipeline.comparison": ("compare",),
     "pipeline.dataloader": ("Tokeniser", "make_batches"),
-    "pipeline.engine": ("run", "run_study", "train_models", "train_some"),
+    "engines.study": ("run", "run_study", "train_models", "train_some"),
     "pipeline.evaluation": ("evaluate",),
     "pipeline.exporting": ("export",),
     "pipeline.glue_submission": ("submit",),

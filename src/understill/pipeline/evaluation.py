@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understill.data.encode import all_gold
 from understill.data.groups import grouping
@@ -25,18 +26,43 @@ from understill.pipeline.recipe_data import as_trained, read_labelled
 from understill.recipe import Recipe
 from understill.tasks import Task
 from understill.train.device import pick_device
+from understill.train.world import ALONE, World
 
 log = logging.getLogger(__name__)
 
 
-def dev_score(network: MultiTaskModel, model: ModelPlan, dev: Mapping[str, Tokens], batch: int) -> tuple[float, Scores]:
-    """Score a model in training on each task's first dev set; their mean decides which weights are kept."""
+def dev_score(
+    network: MultiTaskModel, model: ModelPlan, dev: Mapping[str, Tokens], batch: int, world: World = ALONE
+) -> tuple[float, Scores]:
+    """Score a model in training on each task's first dev set; their mean decides which weights are kept.
+
+    Several processes share the rows, and the first one scores what all of them answer.
+    """
     scores, loaded = {}, {task.task.name: task for task in model.scored}
     for task in model.tasks:
         tokens, groups = dev[task.name], grouping(loaded[task.name].splits["dev"])
-        values = predict(network, tokens, task, batch).values
-        scores[f"{task.name}/dev"] = score(task, np.asarray(tokens.gold, dtype=np.float64), values, groups)
+        values = _predict_shared(network, tokens, task, batch, world)
+        if world.leads:
+            scores[f"{task.name}/dev"] = score(task, np.asarray(tokens.gold, dtype=np.float64), values, groups)
+    scores = world.share(scores)
     return float(np.mean([primary(task, scores[f"{task.name}/dev"]) for task in model.tasks])), scores
+
+
+def _predict_shared(
+    network: MultiTaskModel, tokens: Tokens, task: Task, batch: int, world: World
+) -> NDArray[np.float64]:
+    """Return the predictions of all rows, of which each process makes its share."""
+    if world.size == 1:
+        return predict(network, tokens, task, batch).values
+    parts = world.gather(predict(network, tokens.take(_share(tokens, world.rank, world.size)), task, batch).values)
+    values = np.empty((len(tokens), *parts[0].shape[1:]), parts[0].dtype)
+    for rank, part in enumerate(parts):
+        values[_share(tokens, rank, world.size)] = part
+    return values
+
+
+def _share(tokens: Tokens, rank: int, size: int) -> NDArray[np.int64]:
+    return np.arange(rank, len(tokens), size)
 
 
 def score_model(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,14 @@ from understill.pipeline.plan.parts import (
     Distillation,
     ModelPlan,
     Plan,
+    Study,
     TargetsPlan,
     TeacherPlan,
     Wanted,
     max_length,
 )
 from understill.pipeline.soft_targets import label, unused
-from understill.pipeline.stage import Resources, Stage, never
+from understill.pipeline.stage import INTERMEDIATE, Resources, Stage, never
 from understill.pipeline.teacher_selection import (
     accepted,
     check_teachers,
@@ -69,6 +70,29 @@ def _stages(plans: Sequence[Plan], titles: Mapping[Path, str]) -> Iterator[Stage
         for model in plan.all_models:
             yield from _model(Wanted(plan, model, titles[model.folder]), askers)
     yield from (_probes(probes) for plan in plans if (probes := plan_probes(plan)))
+
+
+def wanted_keys(stages: Sequence[Stage]) -> list[str]:
+    """Name what a run is made for; the rest is there for these."""
+    return [stage.key for stage in stages if stage.action not in INTERMEDIATE]
+
+
+def study_stages(study: Study) -> tuple[Stage, ...]:
+    """Return the stages of all runs of a study."""
+    return stages_of([plan for _, plan in study.cells], study.titles())
+
+
+def required(stages: Sequence[Stage], wanted: Collection[str]) -> list[Stage]:
+    """Return the wanted stages and all that they need; what a finished one needed is not needed any more."""
+    known = {stage.key: stage for stage in stages}
+    keep: set[str] = set()
+    left = list(wanted)
+    while left:
+        key = left.pop()
+        if key not in keep and not known[key].dropped():
+            keep.add(key)
+            left += () if known[key].done() else known[key].needs
+    return [stage for stage in stages if stage.key in keep]
 
 
 def trained_keys(model: ModelPlan) -> tuple[str, str]:

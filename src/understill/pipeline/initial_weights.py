@@ -35,7 +35,7 @@ DECAY = 1.0
 #: The same where the encoder has moved already, in a contrastive stage, or should hardly move.
 SETTLED = 0.01
 #: Steps of a contrastive stage for each row, and at least and at most so many in all.
-STEPS_PER_ROW, FEWEST, MOST_STEPS = 0.75, 20, 160
+STEPS_PER_ROW, FEWEST, MOST_STEPS = 0.75, 12, 160
 #: How far the encoder goes from its first weights to those that the contrastive stage ends with.
 SHARE = 0.5
 

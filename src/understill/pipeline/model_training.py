@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
+
 from understill.atomic import write_json
+from understill.data.batch import Batches
 from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, TrainingState, Turn, Watch
 from understill.losses.fused import make_objective
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model, save_scores
+from understill.models.multitask import MultiTaskModel
 from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
 from understill.pipeline.evaluation import dev_score, score_model
 from understill.pipeline.hyperparameter_search import tune
@@ -22,9 +27,11 @@ from understill.pipeline.initial_weights import first_weights, prepare_heads
 from understill.pipeline.plan.parts import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length
 from understill.pipeline.soft_targets import join_targets
 from understill.train.device import make_accelerator, pick_device
-from understill.train.fit import fit
+from understill.train.fit import Event, fit
 from understill.train.interleave import slots_on
 from understill.train.loop import Step
+from understill.train.signals import SIGNALS
+from understill.train.world import world
 
 #: What belongs to a trained model, beside its checkpoints, and what to one that is scored.
 TRAINED = ("done.json", "log.jsonl", "model")
@@ -60,9 +67,12 @@ def _read(model: ModelPlan, name: str) -> dict[str, Any]:
 
 
 def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
-    """Train a model, or go on training it, and save its folder; one that is finished is taken as it is."""
+    """Train a model, or go on training it, and save its folder; one that is finished is taken as it is.
+
+    Of several processes that train it together, the first one does all that is no training.
+    """
     plan, model, title = wanted
-    recipe, distillation = plan.recipe, model.distillation
+    recipe, distillation, others = plan.recipe, model.distillation, world()
     model.artifact.clear()
     watch(TrainingState(title, "done" if model.done else "resumed" if model.started else "new"))
     if model.done:
@@ -72,42 +82,58 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
     inputs = ModelInputs(plan, model, title, tokens, joined, watch)
     choice = None
     if model.settings.training.lr == "auto":
-        choice = yield from tune(inputs)
+        choice = others.share((yield from tune(inputs)) if others.leads else None)
+        assert choice is not None
         model = replace(model, settings=choice.settings)
     training = model.settings.training
+    if others.leads:  # what the first process refuses, the others need not repeat
+        others.refuse_small(training.batch)
     batches = make_batches(plan, model, tokens, joined)
-    dev = {task.task.name: tokens(task.splits["dev"]) for task in model.scored if task.task in model.tasks}
     network = first_weights(model)
-    if not model.started:
+    if others.leads and not model.started:
         network.to(pick_device(recipe.machine))
         yield from prepare_heads(replace(inputs, model=model), network, batches)
-    accelerator = make_accelerator(recipe.machine, training.precision, recipe.output.trackers, model.folder)
+    trackers = recipe.output.trackers if others.leads else ()
+    accelerator = make_accelerator(recipe.machine, training.precision, trackers, model.folder)
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
-    for event in fit(
-        network,
-        make_objective(model.tasks, model.settings.heads.regression, distillation.distil if distillation else None),
-        batches,
-        training,
-        accelerator=accelerator,
-        seed=model.seed,
-        folder=model.folder / "work",
-        evaluate=lambda current: dev_score(current, model, dev, recipe.evaluation.batch),
-        fast=recipe.machine.fast == "auto",
-        together=slots_on(recipe.machine),
-    ):
-        if isinstance(event, Step):
-            yield
-            continue
-        if not isinstance(event, Resumed):
-            accelerator.log(_numbers(event), step=event.step)
-        watch(Turn(title))
-        watch(event)
-    accelerator.end_training()
+    with SIGNALS, closing(_fit(replace(inputs, model=model), network, batches, accelerator)) as events:
+        for event in events:
+            if isinstance(event, Step):
+                yield
+                continue
+            if not isinstance(event, Resumed):
+                accelerator.log(_numbers(event), step=event.step)
+            watch(Turn(title))
+            watch(event)
+    for tracker in accelerator.trackers:  # not end_training, which would part this process from the others
+        tracker.finish()
+    if not others.leads:
+        return
     network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).cpu()
     place, distilled = model.folder / "model", _distilled(model)
     save_model(place, network, tokens.tokenizer, tokens.lengths, recipe.to_yaml(), {}, taught=distilled)
     assert isinstance(event, Fitted), "what a training ends with"
     _record(model, event, choice)
+
+
+def _fit(inputs: ModelInputs, network: MultiTaskModel, batches: Batches, accelerator: Accelerator) -> Generator[Event]:
+    """Return the training of a network, with a look at the dev sets now and then."""
+    recipe, model, tokens, others = inputs.plan.recipe, inputs.model, inputs.tokens, world()
+    dev = {task.task.name: tokens(task.splits["dev"]) for task in model.scored if task.task in model.tasks}
+    distil = model.distillation.distil if model.distillation else None
+    return fit(
+        network,
+        make_objective(model.tasks, model.settings.heads.regression, distil),
+        batches,
+        model.settings.training,
+        accelerator=accelerator,
+        seed=model.seed,
+        folder=model.folder / "work",
+        evaluate=lambda current: dev_score(current, model, dev, recipe.evaluation.batch, others),
+        fast=recipe.machine.fast == "auto",
+        together=slots_on(recipe.machine),
+        world=others,
+    )
 
 
 def _record(model: ModelPlan, fitted: Fitted, choice: Choice | None) -> None:

@@ -57,6 +57,11 @@ class Stage:
     tasks: tuple[str, ...] = ()
 
     @property
+    def trains(self) -> bool:
+        """Whether it trains a model, step by step."""
+        return self.resources.places > 0
+
+    @property
     def waiting(self) -> str:
         """What it makes, for a process that waits until another one has made it."""
         articles = {"examine": "the verdict on ", "label": "the soft targets of ", "choose": "the choice of "}

@@ -97,7 +97,7 @@ def examine_teacher(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
             logits = opened.logits(data, progress_of(watch, teacher, data, opened))
             save_predictions(kept_at(part, data.place), data, Predictions(data.task, logits))
             # A language model has learnt nothing here, so that it must show that it can do the task at all.
-            surely = teacher.spec.asked
+            surely = teacher.spec.asked and "dev" not in plan.recipe.tasks[teacher.task].silver
             here = examine(data.task, all_gold(data), logits, train, groups=grouping(data), surely=surely)
             if here.scores:
                 scores[data.place] = here.scores

@@ -16,7 +16,7 @@ from unicodedata import normalize
 from pydantic import ValidationError
 
 from understill.errors import Problem, RecipeError, UserError
-from understill.names import nfc
+from understill.names import matching, nfc
 from understill.recipe.experiment import Changes, Recipe
 from understill.recipe.messages import by_line, explain
 from understill.recipe.overrides import Leaf, differences, read, write
@@ -131,7 +131,10 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
 def _exists(path: str) -> bool:
     """Tell whether a path, or anything that fits a pattern, exists; one that no file can have does not."""
     path = os.path.expanduser(path)
-    return os.path.exists(path) or (glob.has_magic(path) and any(glob.iglob(path, recursive=True)))
+    try:
+        return os.path.exists(path) or (glob.has_magic(path) and bool(matching(path)))
+    except OverflowError:
+        return True  # who reads the files will say so
 
 
 def _composed(value: Any) -> Any:

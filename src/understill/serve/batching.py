@@ -21,9 +21,9 @@ from understill.tasks import Task
 
 #: Rows of one request that are taken in a turn, so that a long one does not keep short ones waiting.
 CHUNK = 8
-#: Seconds that a pass of a slow model may take, so that who comes meanwhile need not wait for longer; and the long rows
-#: of it, which gain nothing from company.
-PASS_SECONDS, LONG_SECONDS = 0.5, 0.01
+#: Seconds that a pass of a slow model may take, so that who comes meanwhile need not wait for longer; and one of long
+#: rows, which gain nothing from company.
+PASS_SECONDS, LONG_SECONDS = 0.5, 0.005
 #: Rows that a pass may have however slow the model is: with fewer it would be slower still.
 MIN_ROWS = 4
 #: The cost of a row, in characters: a constant, those of its texts up to a limit, since models truncate, and an eighth
@@ -80,11 +80,42 @@ class QueuedRequest:
         second = self.pairs or itertools.repeat("", len(self.texts))
         rows = zip(self.texts, second, strict=True)
         costs = (ROW_COST + text_cost(one) + text_cost(other) for one, other in rows)
-        self._sums = list(itertools.accumulate(costs, initial=0))
+        self.sums = list(itertools.accumulate(costs, initial=0))
 
-    def cost(self, first: int, end: int) -> int:
-        """Return the cost of some of its rows, in characters."""
-        return self._sums[end] - self._sums[first]
+    def cost(self, rows: int | None = None) -> int:
+        """Return the cost of the next rows, or of all that are left, in characters."""
+        return self.sums[len(self.texts) if rows is None else self.begun + rows] - self.sums[self.begun]
+
+    def chunk(self) -> int:
+        """Return how many rows come next."""
+        return min(CHUNK, len(self.texts) - self.begun)
+
+
+@dataclass(eq=False)
+class RequestQueue:
+    """Requests whose next rows can share a pass: of one text or of two, and short or long."""
+
+    seconds: float  # that a pass may take
+    min_rows: int  # that it may have all the same
+    requests: deque[QueuedRequest] = field(default_factory=deque)
+    cost: int = 0  # of what waits, in characters
+    speed: float = 0.0  # characters a second; not known before the first pass, which has few rows therefore
+
+    def put(self, request: QueuedRequest) -> None:
+        """Add a request at the end."""
+        self.requests.append(request)
+        self.cost += request.cost()
+
+    def take(self) -> QueuedRequest:
+        """Remove the first request."""
+        request = self.requests.popleft()
+        self.cost -= request.cost()
+        return request
+
+    def note(self, cost: int, seconds: float) -> None:
+        """Note a pass: one that is slower than expected counts at once, a quicker one by and by."""
+        speed = cost / max(seconds, 1e-6)
+        self.speed = min(speed, 0.8 * self.speed + 0.2 * speed) if self.speed else speed
 
 
 @dataclass(frozen=True)
@@ -94,6 +125,11 @@ class Chunk:
     request: QueuedRequest
     first: int
     end: int
+
+    @property
+    def cost(self) -> int:
+        """The cost of its rows, in characters."""
+        return self.request.sums[self.end] - self.request.sums[self.first]
 
 
 class Batcher:
@@ -113,13 +149,14 @@ class Batcher:
         pass_seconds: float = PASS_SECONDS,
     ) -> None:
         self.model, self.batch, self.queue, self.wait = model, batch, queue, wait
-        self.pass_seconds, self.min_long_rows = pass_seconds, cores()  # fewer would leave cores idle
         self.on_pass, self.on_level = on_pass, on_level  # called after each pass, and with how many rows wait
         self.waiting = 0  # rows
-        self._cost = 0  # of the rows that wait, in characters
-        self._speed = 0.0  # characters a second
-        # One text and two cannot be read in one pass.
-        self._lines: dict[bool, deque[QueuedRequest]] = {False: deque(), True: deque()}
+        long_seconds = pass_seconds * LONG_SECONDS / PASS_SECONDS
+        short, long = (pass_seconds, MIN_ROWS), (long_seconds, cores())  # fewer would leave cores idle
+        # By whether there are two texts, and whether rows are long. Lines take turns.
+        kinds = [(pair, is_long) for is_long in (False, True) for pair in (False, True)]
+        self._lines = {kind: RequestQueue(*(long if kind[1] else short)) for kind in kinds}
+        self._turns = list(self._lines.values())
         self._changed = threading.Condition()
         self._open = True
         self._loop = asyncio.get_running_loop()
@@ -137,10 +174,10 @@ class Batcher:
         request = QueuedRequest(texts, pairs, tasks, done, time.monotonic())
         with self._changed:
             if self.waiting + len(texts) > self.queue:
-                raise QueueFull(min(60, max(1, math.ceil(self._cost / self._speed))) if self._speed else 1)
+                seconds = sum(line.cost / line.speed for line in self._turns if line.speed)
+                raise QueueFull(min(60, max(1, math.ceil(seconds))))
             self.waiting += len(texts)
-            self._cost += request.cost(0, len(texts))
-            self._lines[pairs is not None].append(request)
+            self._put(request)
             self._changed.notify()
         return done
 
@@ -151,78 +188,69 @@ class Batcher:
             self._changed.notify()
         self._thread.join()
 
+    def _put(self, request: QueuedRequest) -> None:
+        """Add a request to the line of its next rows."""
+        rows = request.chunk()
+        self._lines[request.pairs is not None, request.cost(rows) > rows * LONG_ROW].put(request)
+
     def _work(self) -> None:
-        while chunks := self._take():
+        while taken := self._take():
+            line, chunks = taken
             began = time.monotonic()
             errors: list[Exception] = []
             results = self._answer_or_split(chunks, errors)
             errors += [each for each in results if isinstance(each, NotFinite)]
             rows, seconds = sum(chunk.end - chunk.first for chunk in chunks), time.monotonic() - began
-            speed = sum(chunk.request.cost(chunk.first, chunk.end) for chunk in chunks) / max(seconds, 1e-6)
-            # A pass that is slower than expected counts at once, a quicker one by and by.
-            self._speed = min(speed, 0.8 * self._speed + 0.2 * speed) if self._speed else speed
+            line.note(sum(chunk.cost for chunk in chunks), seconds)
             with suppress(RuntimeError):  # a server that was forced to end has no loop any more
                 self._loop.call_soon_threadsafe(_deliver, chunks, results)
             answered = sum(len(each) for each in results if not isinstance(each, Exception))
             self.on_pass(ModelPass(rows, answered, len(chunks), seconds, errors[0] if errors else None))
             self.on_level(self.waiting)
 
-    def _take(self) -> list[Chunk]:
+    def _take(self) -> tuple[RequestQueue, list[Chunk]] | None:
         """Wait for rows and return those of the next pass; none when the queue is closed and empty."""
         with self._changed:
             while True:
                 self._changed.wait_for(lambda: self.waiting or not self._open)
                 if self.wait and self._open:
-                    waited = time.monotonic() - min(line[0].since for line in self._lines.values() if line)
+                    waited = time.monotonic() - min(each.requests[0].since for each in self._waiting_lines())
                     self._changed.wait_for(
                         lambda: self.waiting >= self.batch or not self._open, max(0, self.wait / 1000 - waited)
                     )
-                if chunks := self._next_chunks():
-                    return chunks
+                for line in self._waiting_lines():
+                    if chunks := self._next_chunks(line):
+                        return line, chunks
                 self.on_level(self.waiting)  # all who waited have left
-                if not self.waiting and not self._open:
-                    return []
+                if not self._open:
+                    return None
 
-    def _next_chunks(self) -> list[Chunk]:
-        """Take rows of the line whose first request has waited longest, a chunk of each request in turn."""
-        line = min(filter(None, self._lines.values()), key=lambda line: line[0].since, default=None)
-        chunks: dict[QueuedRequest, Chunk] = {}
-        later: list[QueuedRequest] = []  # long ones for which this pass has no room
-        rows, long_rows, budget = 0, 0, self.pass_seconds * self._speed if self._speed else math.inf
-        long_budget = budget * LONG_SECONDS / PASS_SECONDS
-        while line and rows < self.batch and (budget > 0 or rows < MIN_ROWS):
-            request = line.popleft()
-            left = len(request.texts) - request.begun
+    def _waiting_lines(self) -> list[RequestQueue]:
+        """Return the lines in which somebody waits, that whose turn it is first."""
+        return [line for line in self._turns if line.requests]
+
+    def _next_chunks(self, line: RequestQueue) -> list[Chunk]:
+        """Take rows of a line, a chunk of each request in turn."""
+        begun: dict[QueuedRequest, int] = {}  # where the rows of this pass begin
+        rows, budget = 0, line.seconds * line.speed
+        while line.requests and rows < self.batch and (budget > 0 or rows < line.min_rows):
+            request = line.take()
             if request.done.done():  # cancelled, or failed by an earlier chunk
-                self._forget(request, left)
+                self.waiting -= len(request.texts) - request.begun
                 continue
-            count = min(CHUNK, left, self.batch - rows)
-            cost = request.cost(request.begun, request.begun + count)
-            is_long = cost > count * LONG_ROW
-            if is_long and long_budget <= 0 and long_rows >= self.min_long_rows:
-                later.append(request)
-                continue
-            if cost > (long_budget if is_long else budget):
+            count = min(request.chunk(), self.batch - rows)
+            if request.cost(count) > budget:
                 count = 1  # so that long rows do not come in eights
-            first = chunks[request].first if request in chunks else request.begun
-            cost = self._forget(request, count)
-            budget, long_budget = budget - cost, long_budget - cost * is_long
+            begun.setdefault(request, request.begun)
+            rows, budget = rows + count, budget - request.cost(count)
             request.begun += count
-            chunks[request] = Chunk(request, first, request.begun)
-            rows, long_rows = rows + count, long_rows + count * is_long
-            if count < left:
+            if request.begun < len(request.texts):
                 request.since = time.monotonic()
-                line.append(request)
-        if line is not None:
-            line.extendleft(reversed(later))
-        return list(chunks.values())
-
-    def _forget(self, request: QueuedRequest, rows: int) -> int:
-        """Count the next rows of a request as waiting no longer, and return their cost."""
-        cost = request.cost(request.begun, request.begun + rows)
+                self._put(request)
         self.waiting -= rows
-        self._cost -= cost
-        return cost
+        self._turns.remove(line)
+        self._turns.append(line)
+        return [Chunk(request, first, request.begun) for request, first in begun.items()]
 
     def _answer_or_split(self, chunks: Sequence[Chunk], errors: list[Exception]) -> list[list[Row] | Exception]:
         """Answer chunks; where that fails, by halves, so that a row that fails fails nobody else's."""

@@ -171,7 +171,10 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, unless it is there."""
         super().on_response_complete()
-        if self.transport.is_closing() or self.flow.write_paused:
+        if self.refused and not self.transport.is_closing():  # what came after this request
+            self.transport.write_eof()
+            self._wait(LINGER)
+        elif self.transport.is_closing() or self.flow.write_paused:
             self._wait(WRITE_SECONDS)
         elif self.cycle.response_complete:  # which is the last of several
             self._wait(HEAD_SECONDS if self.reading_body else KEEP_ALIVE)
@@ -211,11 +214,14 @@ class LimitedProtocol(HttpToolsProtocol):
         """Answer in the app's stead and close a little later, since who still sends would not see the answer."""
         if self.refused or self.transport.is_closing():
             return
+        self.refused = True
+        if self.pipeline or (self.cycle and not self.cycle.response_complete and not self.reading_body):
+            self.pipeline.clear()  # an earlier request is being answered, and its answer comes first
+            return
         body = json.dumps({"error": message}, ensure_ascii=False).encode()
         kind = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n" % len(body)
         self.transport.write(b"".join((STATUS_LINE[status], kind, header, b"\r\n", body)))
         self.transport.write_eof()
-        self.refused = True
         if self.cycle:  # for the app, the client has left
             self.cycle.disconnected = True
             self.cycle.message_event.set()

@@ -95,7 +95,7 @@ def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None
 
 def _show_stages(study: Study, times: Mapping[str, Estimate] | None, timed: bool) -> None:
     """Show the stages of all runs, in the order in which one at a time would be run."""
-    from understill.pipeline.engine import required, study_stages, wanted_keys
+    from understill.pipeline.graph import required, study_stages, wanted_keys
 
     stages = study_stages(study)
     left = {stage.key for stage in required(stages, wanted_keys(stages)) if not stage.done()}

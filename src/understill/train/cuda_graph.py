@@ -34,6 +34,8 @@ from understill.recipe.schema import Training
 from understill.train.device import out_of_memory
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import rate_factor
+from understill.train.shared_gradients import SharedGradients
+from understill.train.world import ALONE, World
 
 if TYPE_CHECKING:
     from understill.kernels.adam import Slot
@@ -112,10 +114,12 @@ class FastSteps:
         *,
         start: int,
         total: int,
+        world: World = ALONE,
     ) -> None:
         from understill.kernels.adam import Adam, schedule_of
 
         self.objective, self.batches, self.optimizer, self.guard = objective, batches, optimizer, guard
+        self.world = world
         self.device = next(model.parameters()).device
         self.work = _working_copy(model)
         # By the whole run, not by what is left: compiled code draws other dropout, and a resumed run takes the same.
@@ -132,7 +136,8 @@ class FastSteps:
         # One value each, not scalars: to index with a scalar makes torch read it on the host.
         self.number = torch.full((1,), start, device=self.device)
         self.cursor = torch.zeros(1, dtype=torch.int64, device=self.device)  # the step within its stretch
-        self.units = torch.zeros(batches.steps_per_epoch, batches.batch, dtype=torch.int64, device=self.device)
+        share = len(range(world.rank, batches.batch, world.size))  # of each batch
+        self.units = torch.zeros(batches.steps_per_epoch, share, dtype=torch.int64, device=self.device)
         self.stretch = Stretch(0, 0, np.empty(0))
         self.leaves = _leaves(model, self.work)
         second = _SECOND[training.optimizer]
@@ -143,6 +148,9 @@ class FastSteps:
         self.adam = Adam(slots, self.updates, self.schedule, training.betas, training.eps, training.clip, adamax)
         shape = (len(objective.parts), len(objective.tasks))
         self.parts, self.counts = (torch.zeros(shape, device=self.device) for _ in range(2))
+        # What several processes sum, and where gradients of each size of steps lie in it.
+        self.shared = SharedGradients([leaf for _, leaf, _ in self.leaves], shape) if world.size > 1 else None
+        self.places: dict[_Size, Tensor] = {}
         self.recorded: dict[_Size, _Recorded | None] = {}
         self.updated = False  # whether the weights may have been touched in the step that is being taken
         self.pool = torch.cuda.graph_pool_handle()
@@ -154,31 +162,47 @@ class FastSteps:
             optimizer.state[weight].update(state)
 
     def take(self, number: int, seed: int, *, first: bool) -> tuple[Tensor, Tensor]:
-        """Take a step; return its loss parts and counts, which hold until the next one."""
+        """Take a step; return its loss parts and counts, which hold until the next one.
+
+        Of several processes each makes gradients of its own rows, and `update` has to follow.
+        """
         self.updated = False
         if not self.stretch.first <= number < self.stretch.last:
             self.stretch = self.rows.load(self.batches, number)
-            rows = torch.from_numpy(self.stretch.rows.astype(np.int64)).pin_memory()
+            own = self.stretch.rows[:, self.world.rank :: self.world.size]
+            rows = torch.from_numpy(own.astype(np.int64)).pin_memory()
             self.units[: len(rows)].copy_(rows, non_blocking=True)
             self.cursor.fill_(number - self.stretch.first)
         epoch, index = divmod(number, self.batches.steps_per_epoch)
         plan = self.batches.plan(epoch)
         only = self.batches.only(number) if self.work.heads.reads_tokens else None
-        size = _Size(room(int(plan.tokens[index])), 1 << (int(plan.length[index]) - 1).bit_length(), only)
+        tokens = self.batches.tokens(number, self.world.rank, self.world.size)
+        self.size = size = _Size(room(tokens), 1 << (int(plan.length[index]) - 1).bit_length(), only)
         self.generator.manual_seed(seed)
         if size not in self.recorded:
             # A size's first step is taken as it is, which compiles what it needs; its second one is recorded.
             self.recorded[size] = None
             self._prepare()
-            self._step(size, check=first)
+            places = self._step(size, check=first)
+            if self.shared is not None:
+                self.places[size] = places.to(self.device)
             self._forget()
         else:
             recorded = self.recorded[size]
             if recorded is None:
                 recorded = self.recorded[size] = self._record(size)
-            self.updated = True
+            self.updated = self.shared is None
             recorded.graph.replay()
         return self.parts, self.counts
+
+    def update(self) -> None:
+        """Sum what the processes have made of their rows, and update the weights by it."""
+        assert self.shared is not None
+        for memory in self.shared.memory.values():
+            self.world.sum(memory)
+        for values, summed in zip((self.parts, self.counts), self.shared.losses, strict=True):
+            values.copy_(summed)
+        self._apply(self.places[self.size], self.parts)
 
     def release(self) -> None:
         """Hand the optimiser back to torch, where each weight counts its own steps."""
@@ -247,18 +271,25 @@ class FastSteps:
         progress = self.schedule.index_select(0, self.number)[0, 3]
         loss = self.loss(self.work.heads, self.objective, vectors, tokens, batch, size.only, self.denominator, progress)
         torch.autograd.backward(loss.total)
-        addresses = torch.tensor([0 if leaf.grad is None else leaf.grad.data_ptr() for _, leaf, _ in self.leaves])
+        grads = [leaf.grad for _, leaf, _ in self.leaves]
+        if self.shared is not None:
+            return self.shared.fill(grads, loss)
+        addresses = torch.tensor([0 if grad is None else grad.data_ptr() for grad in grads])
         if places is None:
             places = addresses.to(self.device)
-        norm = self.adam.norm(places)
-        self.guard.observe(self.number[0] + 1, loss.parts[0], norm)
-        self.updated = True
-        self.adam.update(places, self.number, norm)
         self.parts.copy_(loss.parts)
         self.counts.copy_(loss.counts)
+        self._apply(places, loss.parts)
+        return addresses
+
+    def _apply(self, places: Tensor, parts: Tensor) -> None:
+        """Update the weights by the gradients at these addresses."""
+        norm = self.adam.norm(places)
+        self.guard.observe(self.number[0] + 1, parts[0], norm)
+        self.updated = True
+        self.adam.update(places, self.number, norm)
         for counter in (self.number, self.cursor):
             counter += 1
-        return addresses
 
 
 def _low(device: torch.device) -> torch.autocast:

@@ -33,8 +33,8 @@ def make_accelerator(
     machine: Machine, precision: str, trackers: tuple[str, ...] = (), folder: Path | None = None
 ) -> Accelerator:
     """Set up accelerate for a recipe's machine and precision."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("several processes are not supported yet; start understill directly, without torchrun")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # processes that have joined forget it
+        raise UserError("a program of its own cannot share a training → write torchrun … -m understill run RECIPE")
     device = pick_device(machine)
     if device == "cpu":
         _keep_memory()

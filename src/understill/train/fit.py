@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
 from understill.data.batch import Batches
-from understill.errors import TrainingError
+from understill.errors import Interrupted, TrainingError, UserError
 from understill.events import Evaluated, Fitted, Report, Resumed, Scores
 from understill.losses.objective import Objective
 from understill.models.multitask import MultiTaskModel
@@ -25,6 +27,8 @@ from understill.train.loop import Step, steps, total_steps
 from understill.train.meter import Meter, Pace
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import make_optimizer
+from understill.train.signals import SIGNALS
+from understill.train.world import ALONE, World
 
 #: Minutes until the first checkpoint, and of training that a last one keeps from being lost while the model is scored;
 #: for each model that is trained at the same time, since all of them wait while one is written.
@@ -77,46 +81,49 @@ class _Fit:
         evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
         fast: bool,
         together: int,
+        world: World,
     ) -> None:
-        self.together = together
+        self.together, self.world = together, world
         self.model, self.batches, self.training, self.accelerator = model, batches, training, accelerator
         self.folder, self.evaluate, self.fast = folder, evaluate, fast
         self.names = [task.name for task in model.tasks]
         optimizer = make_optimizer(model.to(accelerator.device), training)
         self.objective = objective.to(accelerator.device)
         self.prepared, self.optimizer = accelerator.prepare(model, optimizer)
+        world.copy_weights(model)
         self.state = self._resume()
         self.held = self.state.best_step  # the best weights that the checkpoint on disk refers to
         self.best: dict[str, torch.Tensor] | None = None  # better ones, not yet written
         self.guard = NanGuard(len(self.names), accelerator.device)
         self.log = folder / "log.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
-        # Lines of steps that are about to be taken again are not kept.
-        self.log.write_text("".join(f"{json.dumps(line)}\n" for line in self.state.reports), encoding="utf-8")
+        if world.leads:  # lines of steps that are about to be taken again are not kept
+            self.log.write_text("".join(f"{json.dumps(line)}\n" for line in self.state.reports), encoding="utf-8")
 
     @property
     def total(self) -> int:
         """The number of steps in all."""
         return total_steps(self.training, self.batches.steps_per_epoch)
 
-    def run(self, seed: int) -> Iterator[Event]:
+    def run(self, seed: int) -> Generator[Event]:
         """Take the steps that are left."""
         began, before = time.monotonic(), self.state.seconds
         if self.state.step:
             yield Resumed(self.state.step, self.total)
         if not self.state.stopped and self.state.step < self.total:
-            for event in self._train(seed):
-                self.state.seconds = before + time.monotonic() - began
-                yield event
+            with closing(self._train(seed)) as events:
+                for event in events:
+                    self.state.seconds = before + time.monotonic() - began
+                    yield event
         state = self.state
         if self.best is not None:
             self.model.load_state_dict(self.best)
-        elif self.training.keeps_best and state.best_step >= 0:
+        elif self.world.leads and self.training.keeps_best and state.best_step >= 0:
             load_weights(_best_file(self.folder, state.best_step), self.model)
         self.model.eval()
         yield Fitted(state.step, self.total, state.best_step, state.history, state.seconds)
 
-    def _train(self, seed: int) -> Iterator[Step | Report | Evaluated]:
+    def _train(self, seed: int) -> Generator[Step | Report | Evaluated]:
         state, training, epoch = self.state, self.training, self.batches.steps_per_epoch
         pace = Pace(self.total, self._evaluations_left)
         meter, saved, first = Meter(self.names, pace, self.objective.parts), time.monotonic(), True
@@ -125,7 +132,7 @@ class _Fit:
             meter.add(step)
             state.step, state.micro_batch = step.number, step.micro_batch
             last = step.number == step.total
-            if meter.due() or last:
+            if (self.world.leads and meter.due()) or last:
                 report = meter.report(step, self.batches)
                 self._stop_at_nan()
                 self._write_log(report)
@@ -139,15 +146,33 @@ class _Fit:
                 yield evaluated
             state.stopped = bool(training.patience and state.stale >= training.patience)
             soon = _SOON * self.together if first or last or state.stopped else math.inf
-            if _save_due(training.checkpoint, step.number, epoch, saved, soon, last or state.stopped):
+            ended = last or state.stopped
+            if self.world.leads and _save_due(training.checkpoint, step.number, epoch, saved, soon, ended):
                 self._stop_at_nan()
                 began = time.monotonic()
                 self._save()
                 saved, first = time.monotonic(), False
                 meter.rest(saved - began)
-            yield step
+            if step.signal:
+                self._interrupt(step.signal)
+            try:
+                yield step
+            except GeneratorExit:  # of models that are trained in turns another one was first to see a signal
+                if SIGNALS.number:
+                    self._save()
+                raise
             if state.stopped:
                 break
+        if SIGNALS.number:  # since the last step
+            self._interrupt(SIGNALS.number)
+
+    def _interrupt(self, number: int) -> None:
+        """Write a checkpoint and end the program as a signal demands."""
+        self._stop_at_nan()
+        self._save()
+        state = self.state
+        what = f"stopped by {Signals(number).name} after step {state.step:,} of {self.total:,}, with a checkpoint"
+        raise Interrupted(number, f"{what}; the same command goes on from there")
 
     def _evaluations_left(self, step: int) -> int:
         """Count the evaluations from after this step on, with that at the end."""
@@ -168,15 +193,20 @@ class _Fit:
             guard=self.guard,
             micro=self.state.micro_batch,
             fast=self.fast,
+            world=self.world,
         )
 
     def _stop_at_nan(self) -> None:
+        if not self.world.leads:
+            return  # the first process says it
         self.guard.check(self.names, self.training)
 
     def _write_log(self, report: Report) -> None:
         line = {key: getattr(report, key) for key in ("step", "epoch", "loss", "parts", "rate")}
         line |= {} if report.mix is None else {"lambda": report.mix}
         self.state.reports.append(line)
+        if not self.world.leads:
+            return
         with self.log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -185,7 +215,7 @@ class _Fit:
         state = self.state
         self.model.eval()
         score, scores = self.evaluate(self.model)
-        if not math.isfinite(score):
+        if self.world.leads and not math.isfinite(score):
             raise TrainingError(
                 f"step {state.step}: the dev score is not a number; lower the learning rate, training.lr"
             )
@@ -201,6 +231,8 @@ class _Fit:
         return Evaluated(state.step, score, scores, best and self.training.keeps_best)
 
     def _save(self) -> None:
+        if not self.world.leads:
+            return
         state, scaler = self.state, self.accelerator.scaler
         state.scaler = scaler.state_dict() if scaler else {}
         best = _best_file(self.folder, state.best_step)
@@ -215,9 +247,10 @@ class _Fit:
 
     def _resume(self) -> FitState:
         facts = load_checkpoint(self.folder, self.model, self.optimizer.optimizer, vars(FitState()))
-        if facts is None:
-            return FitState()
-        state = FitState(**facts)
+        state = FitState(**facts) if facts else FitState()
+        if len(set(self.world.gather(state.step))) > 1:
+            what = "not all processes can read the same checkpoint"
+            raise UserError(f"{self.folder}: {what} → set output.folder to a folder that all machines share")
         if self.accelerator.scaler and state.scaler:
             self.accelerator.scaler.load_state_dict(state.scaler)
         return state
@@ -235,12 +268,14 @@ def fit(
     evaluate: Callable[[MultiTaskModel], tuple[float, Scores]],
     fast: bool = False,
     together: int = 1,
-) -> Iterator[Event]:
+    world: World = ALONE,
+) -> Generator[Event]:
     """Train, or go on training from the checkpoint in `folder`; afterwards the model holds the weights to keep.
 
     Every step is given, so that several models can be trained in turns; `together` says how many there may be.
+    `world` is this process's place among those that train the model; the first of them writes.
     """
-    return _Fit(model, objective, batches, training, accelerator, folder, evaluate, fast, together).run(seed)
+    return _Fit(model, objective, batches, training, accelerator, folder, evaluate, fast, together, world).run(seed)
 
 
 def _best_file(folder: Path, step: int) -> Path:

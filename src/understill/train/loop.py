@@ -22,6 +22,7 @@ from understill.train.cuda_graph import FastSteps, lacking, why_not
 from understill.train.device import out_of_memory
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import rate_factor, set_rates
+from understill.train.world import ALONE, World
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Step:
     counts: Tensor  # [parts, tasks] rows: all, and those that have each part
     micro_batch: int
     mix: float | None  # λ of teacher annealing
+    signal: int = 0  # that a process got which takes part
 
 
 def total_steps(training: Training, steps_per_epoch: int) -> int:
@@ -59,25 +61,27 @@ def steps(
     guard: NanGuard,
     micro: int | None = None,
     fast: bool = False,
+    world: World = ALONE,
 ) -> Iterator[Step]:
     """Train from step `start` to the end, one update at a time, by whole recorded steps where `fast` is possible.
 
     Everything random in a step (its rows, its dropout) follows from the seed and the step's number alone,
-    so a run that starts again from a checkpoint takes the very same steps.
+    so a run that starts again from a checkpoint takes the very same steps. Several processes share a step's rows, and
+    only their dropout is another.
     """
     total = total_steps(training, batches.steps_per_epoch)
     if fast and not (micro and micro < training.batch):
-        for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, guard):
+        for step in _fast_steps(model, objective, batches, optimizer, accelerator, training, seed, start, guard, world):
             start = step.number
             yield step
     micro = micro or training.micro_batch or training.batch
     for number in range(start, total):
         progress = number / total
-        gathered = batches[number]
+        gathered = batches.part(number, world.rank, world.size)
         batch = _move(gathered, accelerator.device)
         set_rates(optimizer, factor := rate_factor(number, total, training))
         while True:
-            torch.manual_seed(_step_seed(seed, number))
+            torch.manual_seed(_step_seed(seed, number, world.rank))
             pieces = [batch.part(rows) for rows in gathered.cut(micro)]
             only, denominator = batches.only(number), float(batches.batch) if training.reduction == "mean" else 1.0
             outcome = _gradients(model, objective, pieces, accelerator, denominator, progress, only, number == start)
@@ -86,6 +90,7 @@ def steps(
             # Out of memory: nothing was updated yet, so the step is simply taken again in smaller pieces.
             micro = _halve(min(micro, batches.batch), max(map(len, pieces)), optimizer)
         parts, counts = outcome
+        signal = world.add_up(model.parameters(), parts, counts)
         norm = accelerator.clip_grad_norm_(model.parameters(), training.clip) if training.clip else None
         # In fp16 a gradient that overflows is usual: the scaler leaves the step out and lowers its scale.
         guard.observe(number + 1, parts[0], None if accelerator.scaler else norm)
@@ -93,7 +98,7 @@ def steps(
         optimizer.zero_grad(set_to_none=True)
         epoch = (number + 1) / batches.steps_per_epoch
         rate, mix = training.rate * factor, objective.mix(progress)
-        yield Step(number + 1, total, epoch, rate, len(batch), parts, counts, micro, mix)
+        yield Step(number + 1, total, epoch, rate, batches.count(number), parts, counts, micro, mix, signal)
 
 
 def _fast_steps(
@@ -106,9 +111,14 @@ def _fast_steps(
     seed: int,
     start: int,
     guard: NanGuard,
+    world: World,
 ) -> Iterator[Step]:
-    """Take steps on the fast path: all of them, none where it does not apply, or as many as memory allows."""
+    """Take steps on the fast path: all of them, none where it does not apply, or as many as memory allows.
+
+    Several processes leave it together.
+    """
     reason = why_not(model, accelerator, training) if isinstance(model, MultiTaskModel) else "the model is wrapped"
+    reason = next(filter(None, world.gather(reason)), "")
     if reason:
         log.info("not on the fast path: %s", reason)
         return
@@ -121,22 +131,33 @@ def _fast_steps(
     path = None
     try:
         for number in range(start, total):
+            what = ""
             try:
-                path = path or FastSteps(model, objective, batches, inner, training, guard, start=start, total=total)
-                parts, counts = path.take(number, _step_seed(seed, number), first=number == start)
+                path = path or FastSteps(
+                    model, objective, batches, inner, training, guard, start=start, total=total, world=world
+                )
+                parts, counts = path.take(number, _step_seed(seed, number, world.rank), first=number == start)
             except Exception as error:
                 # The first steps of each size compile and record, for which memory or a tool may be missing. Where that
                 # shows before the step's update, the plain loop can take the very same step; all else is raised.
                 if not lacking(error) or (path and path.updated):
                     raise
                 what = str(error).strip().partition("\n")[0] or type(error).__name__
-                log.warning("the fast path cannot go on (%s): training goes on without it", what)
+            signal, failed = world.agree(bool(what))
+            if failed:
+                log.warning(
+                    "the fast path cannot go on (%s): training goes on without it", what or "in another process"
+                )
                 if path:
                     path.release()
                 return
+            assert path
+            if world.size > 1:
+                path.update()
             epoch, rate = (number + 1) / batches.steps_per_epoch, training.rate * rate_factor(number, total, training)
             mix = objective.mix(number / total)
-            yield Step(number + 1, total, epoch, rate, batches.batch, parts, counts, batches.batch, mix)
+            rows = batches.batch
+            yield Step(number + 1, total, epoch, rate, rows, parts, counts, rows, mix, signal)
     finally:
         if path:
             path.close()
@@ -191,6 +212,6 @@ def _halve(micro: int, rows: int, optimizer: torch.optim.Optimizer) -> int:
     return (micro + 1) // 2
 
 
-def _step_seed(seed: int, number: int) -> int:
-    state = np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)
+def _step_seed(seed: int, number: int, rank: int = 0) -> int:
+    state = np.random.SeedSequence((seed, number, rank) if rank else (seed, number)).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))

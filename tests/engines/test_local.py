@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 import understill
 from understill import pipeline
 from understill.artifact import Artifact
+from understill.engines.local import run_stages
 from understill.errors import UserError
 from understill.events import Event, Timed, Watch
 from understill.pipeline import stage as stage_module
-from understill.pipeline.engine import required, run_stages, study_stages, wanted_keys
+from understill.pipeline.graph import required, study_stages, wanted_keys
 from understill.pipeline.record import read_record
 from understill.pipeline.stage import Resources, Stage, StageClock
 from understill.recipe import Recipe
@@ -148,7 +149,7 @@ def test_at_the_first_gradient_few_frames_are_ours(
 def test_long_ones_and_those_that_others_wait_for_begin_first_where_several_run_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from understill.pipeline import engine
+    from understill.engines import local
 
     begun: list[str] = []
 
@@ -156,8 +157,8 @@ def test_long_ones_and_those_that_others_wait_for_begin_first_where_several_run_
         while (job := begin()) is not None:
             list(job.steps)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(engine, "slots_on", lambda _: 4)
-    monkeypatch.setattr(engine, "interleave", take)
+    monkeypatch.setattr(local, "slots_on", lambda _: 4)
+    monkeypatch.setattr(local, "interleave", take)
 
     def model(name: str, rows: float, *needs: str) -> Sequence[Stage]:
         def train(watch: Watch) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from understill.evaluate.metrics import majority, primary, score
 from understill.evaluate.predict import settled
@@ -83,7 +83,7 @@ def _by_luck(gold: Floats, predicted: Floats, guess: float) -> str:
     """Say that a teacher is no better than guessing, where a sign test on the rows that differ finds no lead."""
     better = int(((predicted == gold) & (gold != guess)).sum())
     worse = int(((predicted != gold) & (gold == guess)).sum())
-    p = float(binom.sf(better - 1, better + worse, 0.5)) if better + worse else 1.0
+    p = float(bdtrc(better - 1, better + worse, 0.5)) if better else 1.0
     if p < SURE:
         return ""
     return f"on {len(gold):,} rows that is no better than guessing (p = {p:.2f}); take a larger model, or ask otherwise"

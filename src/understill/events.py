@@ -106,6 +106,17 @@ class Labelling(Event):
     what: str
     rows: int
     total: int
+    detail: str = ""  # what its answers cost so far
+
+
+@dataclass(frozen=True)
+class RoundDone(Event):
+    """A student has learnt from the rows that a language model has answered so far."""
+
+    teacher: str
+    number: int
+    rows: int
+    score: float
 
 
 @dataclass(frozen=True)

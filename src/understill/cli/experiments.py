@@ -88,17 +88,24 @@ def check(
     from understill import terminal
     from understill.estimate import estimate
     from understill.events import Checking
+    from understill.pipeline.language_models import unanswered
     from understill.pipeline.plan.planner import make_study
     from understill.pipeline.teacher_selection import open_teacher
 
     with terminal.LiveProgress() as watch:
-        study = make_study(loaded, watch)
-        for number, (run_plan, teacher) in enumerate(study.external):
-            watch(Checking(f"opening {teacher.name}", number, len(study.external)))
+        asks = _asks(loaded, watch)
+        study = None if unanswered(loaded) else make_study(loaded, watch)
+        external = study.external if study else ()
+        for number, (run_plan, teacher) in enumerate(external):
+            watch(Checking(f"opening {teacher.name}", number, len(external)))
             open_teacher(run_plan, teacher)
-        times = estimate(study, watch, timed=timed)
-    terminal.show_plan(study, times)
-    if plan:
+        times = estimate(study, watch, timed=timed) if study else {}
+    terminal.show_asks(asks)
+    if study:
+        terminal.show_plan(study, times)
+    else:
+        terminal.say("recipe and data are fine; training is planned when these rows are answered: understill run")
+    if plan and study:
         from understill.engines.cost_model import Cluster, scale_plan
 
         cluster = Cluster.parse(plan)
@@ -157,12 +164,16 @@ def run(
     engine = nullcontext() if dry_run else cluster or _engine(loaded, processes)
     from understill import terminal
     from understill.engines.study import run_study
+    from understill.pipeline.language_models import unanswered
     from understill.pipeline.plan.planner import make_study
 
     with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
-        planned = None if run_stages else make_study(loaded, watch)
+        asks = [] if run_stages else _asks(loaded, watch)
+        planned = None if run_stages or unanswered(loaded) else make_study(loaded, watch)
         runs = run_study(loaded, watch, run_stages) if run_stages else ()
         page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
+    if dry_run:
+        terminal.show_asks(asks)
     if planned:
         terminal.show_plan(planned)
     if runs:
@@ -185,11 +196,22 @@ def _cluster(
     return on_ray(address, store)
 
 
+def _asks(recipe: Recipe, watch: Any) -> list[Any]:
+    """Estimate what language models will be asked, before anything is."""
+    if not any(teacher.asked for teacher in recipe.teachers):
+        return []
+    from understill.pipeline.llm_estimate import estimate_asks
+
+    return list(estimate_asks(recipe, watch))
+
+
 def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Engine]:
     """Return what runs the stages; a process that only helps another one to train does so, and ends."""
     from understill.engines.launch import launch, place
 
     rank, size = place()
+    if max(processes or 1, size) > 1 and any(teacher.asked for teacher in recipe.teachers):
+        _refuse_unanswered(recipe)
     if processes and size > 1 and processes != size:
         raise UserError(f"--processes {processes}: torchrun has started {size} → leave --processes out")
     if processes and size == 1 < processes:
@@ -213,6 +235,16 @@ def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Eng
     raise typer.Exit
 
 
+def _refuse_unanswered(recipe: Recipe) -> None:
+    """Refuse to plan in several processes what a language model has yet to answer: each would ask by itself."""
+    from understill.pipeline.language_models import unanswered
+
+    if unanswered(recipe):
+        saved = f"{recipe.output.path / recipe.name / 'recipe.yaml'}"
+        fix = f"run it once without, then name the recipe of that run, {saved}, which has the answers"
+        raise UserError(f"--processes: a language model has to be asked first → {fix}")
+
+
 def _report_of(folder: Path, recipe: Recipe, watch: Any) -> Path | None:
     """Write the report of a run that has just finished; whatever goes wrong there, the run is whole."""
     from understill.report import write_report
@@ -233,7 +265,11 @@ Models = Annotated[
 
 
 @app.command(
-    epilog=examples_of("understill train recipes/single.yaml --model sst2", "understill train recipes/multi.yaml")
+    epilog=examples_of(
+        "understill train recipes/single.yaml --model sst2",
+        "understill train recipes/multi.yaml",
+        "understill train recipes/llm.yaml --show-prompts 3   [dim]# what a language model is asked[/dim]",
+    )
 )
 def train(
     recipe: RecipeFile,
@@ -243,15 +279,24 @@ def train(
     engine_name: EngineName = "local",
     address: Address = None,
     store: StoreUrl = None,
+    show_prompts: Annotated[
+        int, typer.Option("--show-prompts", min=0, metavar="N", help="Only print N prompts for each language model.")
+    ] = 0,
 ) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
     engine = _cluster(engine_name, address, store, processes) or _engine(loaded, processes)
     from understill import terminal
-    from understill.engines.study import train_some
+    from understill.engines.study import train_some, train_students
+    from understill.pipeline.language_models import answer_rows, show_prompts_of
     from understill.pipeline.plan.planner import make_study
 
+    if show_prompts:
+        for title, prompt in show_prompts_of(loaded, show_prompts):
+            terminal.say(f"── {title}\n{prompt}\n")
+        return
     with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
+        loaded = answer_rows(loaded, watch, train_students)
         study = make_study(loaded, watch)
         trained = train_some(study, tuple(model or ()), watch, run_stages)
     tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}
@@ -261,7 +306,12 @@ def train(
 
 
 @app.command(hidden=True)
-def teach(recipe: RecipeFile, model: Models = None, sets: Sets = None) -> None:
+def teach(
+    recipe: RecipeFile,
+    model: Models = None,
+    sets: Sets = None,
+    show_prompts: Annotated[int, typer.Option("--show-prompts", min=0, metavar="N")] = 0,
+) -> None:
     """Train models: the old name of `train`."""
     typer.echo("understill teach is now understill train; the old name works until the next release", err=True)
-    train(recipe, model, sets)
+    train(recipe, model, sets, show_prompts=show_prompts)

@@ -111,6 +111,18 @@ class Classification(Kind):
         there = other_sure == other_sure if known.any() else known
         return there & (answer != self.values(taught)), sure * other_sure
 
+    def choices(self, task: Task) -> tuple[str, ...]:
+        """Return the labels."""
+        return task.labels
+
+    def question(self, task: Task) -> str:
+        """Ask for one of the labels."""
+        return f"Which option describes the {'two texts' if task.pair else 'text'} best?"
+
+    def from_choices(self, task: Task, logarithms: Array) -> Array:
+        """Take the log-probabilities of labels as logits."""
+        return logarithms
+
     def order(self, own: Task, task: Task) -> list[int]:
         """Join outputs by the names of their labels."""
         return [own.labels.index(label) for label in task.labels]

@@ -20,7 +20,7 @@ from understill.terminal.outputs import (
     show_predicted,
     show_submission,
 )
-from understill.terminal.plans import show_draft, show_plan, show_scale
+from understill.terminal.plans import show_asks, show_draft, show_plan, show_scale
 from understill.terminal.progress import LiveProgress, counter
 from understill.terminal.scores import say_shortfalls, show_run, show_scores
 from understill.terminal.studies import show_study
@@ -31,6 +31,7 @@ __all__ = [
     "say",
     "say_shortfalls",
     "show_answers",
+    "show_asks",
     "show_assets",
     "show_bench",
     "show_comparisons",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from understill.data.recipe_draft import Draft
     from understill.engines.cost_model import Cluster, Cost
     from understill.estimate import Estimate
+    from understill.pipeline.llm_estimate import AskEstimate
     from understill.pipeline.plan.parts import Plan, Study
 
 
@@ -41,6 +42,29 @@ def show_scale(costs: Sequence[Cost], cluster: Cluster) -> None:
     head = ("time", "GPU hours", f"at {cluster.price:g}/h", "written")
     title = f"on {cluster.gpus:,} GPUs like an H200, by the cost model of docs/scale.md; nothing of it was run"
     console.show_table(title, ("what",), head, rows, last="bound by")
+
+
+def show_asks(asks: Sequence[AskEstimate]) -> None:
+    """Show what language models will be asked, and what that takes."""
+    if not asks:
+        return
+    columns = ("teacher", "task", "rows", "requests", "kept", "tokens", "about", "cost")
+    rows = [
+        (
+            each.teacher,
+            each.task,
+            f"{each.rows:,}",
+            f"{each.requests:,}",
+            f"{each.kept:,}",
+            f"{each.tokens_in:,.0f} + {each.tokens_out:,.0f}",
+            duration(60 * each.minutes),
+            "no prices given" if each.cost is None else f"{each.cost:,.4f}",
+        )
+        for each in asks
+    ]
+    console.show_table("to be asked", columns, (), rows)
+    if not all(each.timed for each in asks):
+        console.say("times assume a second for each answer; after the first answers they are the server's own")
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

@@ -206,3 +206,10 @@ def test_llm_compares_prompts_and_distils_a_stand_in(monkeypatch: pytest.MonkeyP
     assert ways == {("labels", False), ("labels", True), ("letters", False), ("letters", True)}
     assert [row["student"] for row in figures["students"]] == ["minilm", "static"]
     assert figures["students"][0]["cost"][0][:2] == ["task", "model"]
+
+
+def test_choose_rows_counts_labels_for_every_rule_and_seed(bench: Any) -> None:
+    rows = bench("choose_rows", "--seeds", 2)["rows"]
+    assert [row["rule"] for row in rows] == ["random", "uncertainty", "diverse"]
+    assert all(len(row["labels"]) == 2 and row["pool"] == 80 for row in rows)
+    assert all(count is None or (count % 20 == 0 and count <= 80) for row in rows for count in row["labels"])

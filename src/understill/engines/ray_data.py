@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ def labelling_on_ray(address: str | None, workers: int | None) -> Iterator[Label
     """Give what labels shards by so many workers of a cluster, or by one on each of its GPUs, or of its cores."""
     with connected(address) as ray:
         try:
-            import ray.data
+            importlib.import_module("ray.data")
         except ImportError as error:
             what = f"labelling on Ray needs {error.name}, which is not installed"
             raise UserError(f'{what} → pip install "understill[ray]"') from None

@@ -28,8 +28,9 @@ def run(recipe: Recipe, watch: Watch = silent, engine: Engine = run_locally) -> 
 def run_study(recipe: Recipe, watch: Watch = silent, engine: Engine = run_locally) -> tuple[Run, ...]:
     """Do everything a recipe asks for, and return all runs that it stands for, that of the recipe as it is first."""
     clock = StageClock()
-    recipe = answer_rows(recipe, watch, train_students)
-    clock.lap("ask")
+    if any(teacher.asked for teacher in recipe.teachers):
+        recipe = answer_rows(recipe, watch, train_students)
+        clock.lap("ask")
     study = make_study(recipe, watch)
     stages = study_stages(study)
     with in_use(recipe.output.path):

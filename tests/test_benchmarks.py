@@ -195,3 +195,21 @@ def test_busy_sets_threads_that_sleep_beside_those_that_spin(bench: Any, capsys:
     for row in rows:
         assert len(row["rounds"]) == 2 and all(rate > 0 for pair in row["rounds"] for rate in pair)
     assert "beside 1 busy" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_llm_compares_prompts_and_distils_a_stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    importlib.import_module("llm").main(["--small", "--threads", "1", "--out", str(tmp_path / "llm.json")])
+    figures = json.loads((tmp_path / "llm.json").read_text(encoding="utf-8"))
+    ways = {(row["prompt"], row["calibrated"]) for row in figures["prompts"]}
+    assert ways == {("labels", False), ("labels", True), ("letters", False), ("letters", True)}
+    assert [row["student"] for row in figures["students"]] == ["minilm", "static"]
+    assert figures["students"][0]["cost"][0][:2] == ["task", "model"]
+
+
+def test_choose_rows_counts_labels_for_every_rule_and_seed(bench: Any) -> None:
+    rows = bench("choose_rows", "--seeds", 2)["rows"]
+    assert [row["rule"] for row in rows] == ["random", "uncertainty", "diverse"]
+    assert all(len(row["labels"]) == 2 and row["pool"] == 80 for row in rows)
+    assert all(count is None or (count % 20 == 0 and count <= 80) for row in rows for count in row["labels"])

@@ -19,7 +19,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = {"help", "install", "demo", "test", "test-all", "lint", "results", "types", "docs", "bench"}
-EXTRAS = {"excel", "demo", "hub", "augment", "onnx", "serve", "dev"}
+EXTRAS = {"excel", "demo", "hub", "augment", "llm", "onnx", "serve", "dev", "ray", "s3"}
 
 
 @pytest.fixture(scope="module")

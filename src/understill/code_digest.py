@@ -31,8 +31,9 @@ DECIDES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Modules of these folders that decide nothing: where models come from and lie, and how a training is watched.
 NEUTRAL = frozenset({
-    "inference/cores", "inference/onnx", "inference/stream", "models/assets", "models/catalogue", "models/manifest",
-    "models/roles", "models/unpack", "train/checkpoint", "train/interleave", "train/meter", "train/signals",
+    "inference/cores", "inference/labelling", "inference/onnx", "inference/shards", "inference/stream", "models/assets",
+    "models/catalogue", "models/manifest", "models/roles", "models/unpack", "teachers/llm/cache", "teachers/llm/choose",
+    "teachers/llm/client", "teachers/llm/usage", "train/checkpoint", "train/interleave", "train/meter", "train/signals",
 })  # fmt: skip
 
 PACKAGE = Path(__file__).parent

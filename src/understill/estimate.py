@@ -54,6 +54,9 @@ class Estimate:
     seconds: float
     timed: bool = False  # by real steps of this model
     odds: float = 1.0  # that it is trained; less for what only the chosen among candidates go on to
+    batch: int = 0
+    inner: int = 0  # parameters that every token meets
+    parameters: int = 0  # all of them
 
 
 class Speed(NamedTuple):
@@ -89,7 +92,9 @@ def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dic
             work, step = _timed(plan, chosen) if timed else _rough(plan, chosen)
             read = _rows_read(plan, chosen, work.steps, tried=bool(choice and choice.trial))
             passes = work.steps * times_as_long + read * READING / chosen.settings.training.batch
-            seconds[alike] = Estimate(work.steps, float(work.length), step * passes, timed)
+            inner, whole = _parameters(plan, chosen, chosen.start.root)
+            sizes = {"batch": chosen.settings.training.batch, "inner": inner, "parameters": whole}
+            seconds[alike] = Estimate(work.steps, float(work.length), step * passes, timed, **sizes)
         times[title] = replace(seconds[alike], odds=model.odds)
     return times
 

@@ -106,6 +106,29 @@ class Labelling(Event):
     what: str
     rows: int
     total: int
+    detail: str = ""  # what its answers cost so far
+
+
+@dataclass(frozen=True)
+class RoundDone(Event):
+    """A student has learnt from the rows that a language model has answered so far."""
+
+    teacher: str
+    number: int
+    rows: int
+    score: float
+
+
+@dataclass(frozen=True)
+class ShardsLabelled(Event):
+    """So many shards of a folder are labelled."""
+
+    what: str
+    shards: int
+    total: int
+    rows: int  # of this call
+    rows_per_second: float
+    seconds_left: float | None
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,9 @@ ANNEALING: Registry[Callable[[Any], Any]] = Registry(
     "annealing shape", "understill.annealing", ("linear", "cosine", "quadratic")
 )
 #: Types of teachers, which `teachers.N.type` may name: as in understill.teachers.
-TEACHERS: Registry[Any] = Registry("type of teacher", "understill.teachers", ("trained", "checkpoint", "predictions"))
+TEACHERS: Registry[Any] = Registry(
+    "type of teacher", "understill.teachers", ("trained", "checkpoint", "predictions", "llm")
+)
 #: Networks over words, which `encoder.name` may name: classes, as in understill.models.textnet.
 NETWORKS: Registry[Any] = Registry("network", "understill.networks", ("bilstm", "static"))
 #: Taggers, which `student.augment.tagger` may name: functions, as in understill.data.taggers.

@@ -24,6 +24,7 @@ VERBS = (
     "export",
     "serve",
     "bench",
+    "label",
     "predict",
     "data",
     "runs",
@@ -72,7 +73,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_a_run_waits_for_no_package_that_it_can_do_without() -> None:
-    code = "import sys, understill.pipeline.engine, understill.report.build; print(*sys.modules)"
+    code = "import sys, understill.engines.study, understill.report.build; print(*sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     imported = set(output.stdout.split())
     assert "torch" in imported and not imported & {"sklearn", "pandas", "scipy.stats"}

@@ -131,3 +131,24 @@ def test_a_model_whose_weights_are_no_numbers_is_refused_in_one_sentence(
     )
     assert "nan" not in output.out and "Traceback" not in output.err
     assert not Path("nan.csv").exists() and not Path("nan-export").exists()
+
+
+def test_label_writes_a_file_for_each_shard_and_goes_on_where_it_stopped(at: Desk, tmp_path: Path) -> None:
+    shards, out = tmp_path / "shards", tmp_path / "labelled"
+    shards.mkdir()
+    write_texts(shards / "a.parquet")
+    write_texts(shards / "b.jsonl")
+    asked = ("label", "runs/my-tasks", "--in", shards, "--out", out, "--device", "cpu")
+    assert done(*asked).out.startswith(f"2 shards labelled: {out}\n6 rows in ")
+    assert sorted(path.name for path in out.iterdir()) == [".done", "a.parquet", "b.jsonl"]
+    assert done(*asked).out == f"2 shards labelled, 2 of them before: {out}\n"
+    (shards / "c.parquet").write_bytes(b"broken")
+    failed = understill(*asked, "--retries", "0")
+    assert failed.code == 2 and "2 of 3 shards labelled" in failed.err and "c.parquet: not a readable" in failed.err
+
+
+def test_label_refuses_what_does_not_go_together(at: Desk, tmp_path: Path) -> None:
+    asked = ("label", "runs/my-tasks", "--in", tmp_path, "--out", tmp_path / "out")
+    assert "--engine spark: there is no such engine → known: local, ray" in understill(*asked, "--engine", "spark").err
+    assert "--address goes with --engine ray" in understill(*asked, "--address", "localhost:6379").err
+    assert "there are no files" in understill(*asked).err

@@ -382,3 +382,17 @@ def test_a_mapping_that_is_suggested_swaps_no_labels(tmp_path: Path) -> None:
     rows = [{"text": "x", "Yes": 0.5, "NO": 0.2, "other": 0.3}]
     with pytest.raises(UserError, match=r"labels: \{Yes: yes, NO: no, other: open\}"):
         read_predictions("llm", [data_file(put(tmp_path / "a.jsonl", rows))], task, {}, "auto")
+
+
+def test_the_logits_of_labelled_shards_are_taken_as_they_are_and_not_their_labels(stand: Stand, tmp_path: Path) -> None:
+    logits = some_logits(MOOD, 6)
+    columns = [f"mood_logit_{label}" for label in MOOD.labels]
+    rows = joined(keyed(MOOD, TEXTS, False), columns, logits.tolist())
+    answers = {"mood_predicted": MOOD.labels[0], "mood_probability": 0.5, MOOD.labels[0]: 1.0, MOOD.labels[1]: 0.0}
+    # The same text in another shard: what came before it in its batch moves the last digits.
+    again = [{**row, columns[0]: row[columns[0]] + 1e-6} for row in rows[:3]]
+    files = (put(tmp_path / "a.parquet", [{**row, **answers} for row in rows]), put(tmp_path / "b.jsonl", again))
+    np.testing.assert_allclose(read(MOOD, *files).logits(stand(MOOD, TEXTS)), logits, rtol=1e-4)
+    far = put(tmp_path / "c.jsonl", [{**rows[0], columns[0]: rows[0][columns[0]] + 1}])
+    with pytest.raises(DataError, match="the same row stands in"):
+        read(MOOD, *files, far)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understill.errors import Interrupted
+from understill.errors import Interrupted, UserError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,10 +26,35 @@ Tasks = Annotated[
     list[str] | None, typer.Option("--task", metavar="NAME", help="Only this task; may be given several times.")
 ]
 
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="local: on this machine; ray: on a cluster of Ray.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="The cluster of --engine ray; one on this machine if not given."),
+]
+
 
 def examples_of(*lines: str) -> str:
     """Lay out the examples at the end of a verb's help."""
     return "\n\n".join(["[bold]Examples[/bold]", *(f"  [cyan]{line}[/cyan]" for line in lines)])
+
+
+def refuse_engine(name: str, given: list[str]) -> str:
+    """Return the name of an engine, or refuse one that there is not, and options that only a cluster has."""
+    if name not in ("local", "ray"):
+        raise UserError(f"--engine {name}: there is no such engine → {nearest(name, ('local', 'ray'))}")
+    if name == "local" and given:
+        raise UserError(f"{given[0]} goes with --engine ray → add it, or leave {given[0]} out")
+    return name
+
+
+def text_columns(given: str | None) -> list[str] | None:
+    """Read the names of one text column or two."""
+    names = [name.strip() for name in given.split(",")] if given else None
+    if names and len(names) > 2:
+        raise UserError("--columns takes one text column, or two with a comma between them")
+    return names
 
 
 @contextmanager

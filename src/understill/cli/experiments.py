@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understill.cli.arguments import RecipeFile, Sets, examples_of, load, tidy
+from understill.cli.arguments import Address, EngineName, RecipeFile, Sets, examples_of, load, refuse_engine, tidy
 from understill.cli.program import app
 from understill.errors import ProcessLost, UserError
 
@@ -67,6 +67,8 @@ def init(
         "understill check my.yaml --set training.epochs=5",
         "understill check my.yaml --time",
         "understill check my.yaml --full",
+        "understill check my.yaml --plan gpus=64",
+        "understill check my.yaml --plan gpus=64,rows=1e9,price=2.5   [dim]# and labelling a billion rows[/dim]",
     )
 )
 def check(
@@ -74,22 +76,40 @@ def check(
     sets: Sets = None,
     timed: Annotated[bool, typer.Option("--time", help="Time real steps of every model; may take minutes.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Print the whole recipe, defaults included.")] = False,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            "--plan", metavar="gpus=N", help="What it would take on N GPUs; rows=1e9 adds labelling, price=3 an hour's."
+        ),
+    ] = None,
 ) -> None:
     """Check a recipe and its data without training; say what would run and about how long."""
     loaded = load(recipe, sets)
     from understill import terminal
     from understill.estimate import estimate
     from understill.events import Checking
+    from understill.pipeline.language_models import unanswered
     from understill.pipeline.plan.planner import make_study
     from understill.pipeline.teacher_selection import open_teacher
 
     with terminal.LiveProgress() as watch:
-        study = make_study(loaded, watch)
-        for number, (plan, teacher) in enumerate(study.external):
-            watch(Checking(f"opening {teacher.name}", number, len(study.external)))
-            open_teacher(plan, teacher)
-        times = estimate(study, watch, timed=timed)
-    terminal.show_plan(study, times)
+        asks = _asks(loaded, watch)
+        study = None if unanswered(loaded) else make_study(loaded, watch)
+        external = study.external if study else ()
+        for number, (run_plan, teacher) in enumerate(external):
+            watch(Checking(f"opening {teacher.name}", number, len(external)))
+            open_teacher(run_plan, teacher)
+        times = estimate(study, watch, timed=timed) if study else {}
+    terminal.show_asks(asks)
+    if study:
+        terminal.show_plan(study, times)
+    else:
+        terminal.say("recipe and data are fine; training is planned when these rows are answered: understill run")
+    if plan and study:
+        from understill.engines.cost_model import Cluster, scale_plan
+
+        cluster = Cluster.parse(plan)
+        terminal.show_scale(scale_plan(study, times, cluster), cluster)
     if full:
         terminal.show_yaml(loaded.to_yaml())
 
@@ -98,6 +118,14 @@ Processes = Annotated[
     int | None,
     typer.Option(
         min=1, max=1024, metavar="N", help="Train each model in N processes, which share its batches: one on each GPU."
+    ),
+]
+
+
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="URL", help="With --engine ray, where nodes without a shared folder exchange artefacts."
     ),
 ]
 
@@ -112,6 +140,8 @@ Processes = Annotated[
         "understill run my.yaml   [dim]# again after a crash: goes on where it stopped[/dim]",
         "understill run my.yaml --processes 4   [dim]# four GPUs, or parts of a CPU, share each model's batches[/dim]",
         "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-endpoint HOST:29500 -m understill run my.yaml",
+        "understill run my.yaml --engine ray --address HOST:6379   [dim]# all nodes share the output folder[/dim]",
+        "understill run my.yaml --engine ray --address HOST:6379 --store s3://bucket/runs",
     )
 )
 def run(
@@ -124,18 +154,26 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into the run folder.")] = True,
     processes: Processes = None,
+    engine_name: EngineName = "local",
+    address: Address = None,
+    store: StoreUrl = None,
 ) -> None:
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and compare their scores."""
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
-    engine = nullcontext() if dry_run else _engine(loaded, processes)
+    cluster = _cluster(engine_name, address, store, processes)
+    engine = nullcontext() if dry_run else cluster or _engine(loaded, processes)
     from understill import terminal
     from understill.engines.study import run_study
+    from understill.pipeline.language_models import unanswered
     from understill.pipeline.plan.planner import make_study
 
     with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
-        planned = None if run_stages else make_study(loaded, watch)
+        asks = [] if run_stages else _asks(loaded, watch)
+        planned = None if run_stages or unanswered(loaded) else make_study(loaded, watch)
         runs = run_study(loaded, watch, run_stages) if run_stages else ()
         page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
+    if dry_run:
+        terminal.show_asks(asks)
     if planned:
         terminal.show_plan(planned)
     if runs:
@@ -144,11 +182,36 @@ def run(
         terminal.say(f"report: {page}")
 
 
+def _cluster(
+    name: str, address: str | None, store: str | None, processes: int | None
+) -> AbstractContextManager[Engine] | None:
+    """Return what runs stages on a cluster; None where that is not asked for."""
+    given = [f"--{key}" for key, value in (("address", address), ("store", store)) if value]
+    if refuse_engine(name, given) == "local":
+        return None
+    if processes:
+        raise UserError("--processes goes with --engine local → leave it out; Ray has the tasks of all nodes")
+    from understill.engines.ray import on_ray
+
+    return on_ray(address, store)
+
+
+def _asks(recipe: Recipe, watch: Any) -> list[Any]:
+    """Estimate what language models will be asked, before anything is."""
+    if not any(teacher.asked for teacher in recipe.teachers):
+        return []
+    from understill.pipeline.llm_estimate import estimate_asks
+
+    return list(estimate_asks(recipe, watch))
+
+
 def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Engine]:
     """Return what runs the stages; a process that only helps another one to train does so, and ends."""
     from understill.engines.launch import launch, place
 
     rank, size = place()
+    if max(processes or 1, size) > 1 and any(teacher.asked for teacher in recipe.teachers):
+        _refuse_unanswered(recipe)
     if processes and size > 1 and processes != size:
         raise UserError(f"--processes {processes}: torchrun has started {size} → leave --processes out")
     if processes and size == 1 < processes:
@@ -172,6 +235,16 @@ def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Eng
     raise typer.Exit
 
 
+def _refuse_unanswered(recipe: Recipe) -> None:
+    """Refuse to plan in several processes what a language model has yet to answer: each would ask by itself."""
+    from understill.pipeline.language_models import unanswered
+
+    if unanswered(recipe):
+        saved = f"{recipe.output.path / recipe.name / 'recipe.yaml'}"
+        fix = f"run it once without, then name the recipe of that run, {saved}, which has the answers"
+        raise UserError(f"--processes: a language model has to be asked first → {fix}")
+
+
 def _report_of(folder: Path, recipe: Recipe, watch: Any) -> Path | None:
     """Write the report of a run that has just finished; whatever goes wrong there, the run is whole."""
     from understill.report import write_report
@@ -192,17 +265,38 @@ Models = Annotated[
 
 
 @app.command(
-    epilog=examples_of("understill train recipes/single.yaml --model sst2", "understill train recipes/multi.yaml")
+    epilog=examples_of(
+        "understill train recipes/single.yaml --model sst2",
+        "understill train recipes/multi.yaml",
+        "understill train recipes/llm.yaml --show-prompts 3   [dim]# what a language model is asked[/dim]",
+    )
 )
-def train(recipe: RecipeFile, model: Models = None, sets: Sets = None, processes: Processes = None) -> None:
+def train(
+    recipe: RecipeFile,
+    model: Models = None,
+    sets: Sets = None,
+    processes: Processes = None,
+    engine_name: EngineName = "local",
+    address: Address = None,
+    store: StoreUrl = None,
+    show_prompts: Annotated[
+        int, typer.Option("--show-prompts", min=0, metavar="N", help="Only print N prompts for each language model.")
+    ] = 0,
+) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
-    engine = _engine(loaded, processes)
+    engine = _cluster(engine_name, address, store, processes) or _engine(loaded, processes)
     from understill import terminal
-    from understill.engines.study import train_some
+    from understill.engines.study import train_some, train_students
+    from understill.pipeline.language_models import answer_rows, show_prompts_of
     from understill.pipeline.plan.planner import make_study
 
+    if show_prompts:
+        for title, prompt in show_prompts_of(loaded, show_prompts):
+            terminal.say(f"── {title}\n{prompt}\n")
+        return
     with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
+        loaded = answer_rows(loaded, watch, train_students)
         study = make_study(loaded, watch)
         trained = train_some(study, tuple(model or ()), watch, run_stages)
     tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}
@@ -212,7 +306,12 @@ def train(recipe: RecipeFile, model: Models = None, sets: Sets = None, processes
 
 
 @app.command(hidden=True)
-def teach(recipe: RecipeFile, model: Models = None, sets: Sets = None) -> None:
+def teach(
+    recipe: RecipeFile,
+    model: Models = None,
+    sets: Sets = None,
+    show_prompts: Annotated[int, typer.Option("--show-prompts", min=0, metavar="N")] = 0,
+) -> None:
     """Train models: the old name of `train`."""
     typer.echo("understill teach is now understill train; the old name works until the next release", err=True)
-    train(recipe, model, sets)
+    train(recipe, model, sets, show_prompts=show_prompts)

@@ -1,13 +1,25 @@
-"""Verbs that put a model to use: predict, export, serve, bench."""
+"""Verbs that put a model to use: predict, label, export, serve, bench."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from understill.cli.arguments import Model, Sets, Tasks, examples_of, load, tidy
+from understill.cli.arguments import (
+    Address,
+    EngineName,
+    Model,
+    Sets,
+    Tasks,
+    examples_of,
+    load,
+    refuse_engine,
+    text_columns,
+    tidy,
+)
 from understill.cli.program import app
 from understill.errors import UserError
 from understill.serve.settings import ServerSettings, read_keys
@@ -64,14 +76,63 @@ def predict(
     from understill.inference.stream import check_files, predict_file
 
     assert file and out
-    named = [name.strip() for name in columns.split(",")] if columns else None
-    if named and len(named) > 2:
-        raise UserError("--columns takes one text column, or two with a comma between them")
+    named = text_columns(columns)
     check_files(file, out, tasks_of(model), task, named, encoding, quote_formulas)
     predictor = load(model, device)
     with tidy(), terminal.counter(f"predicting {file}") as progress:
         done = predict_file(predictor, file, out, task, named, progress, encoding, quote_formulas)
     terminal.show_predicted(done, out)
+
+
+@app.command(
+    epilog=examples_of(
+        "understill label runs/quickstart --in shards/ --out labelled/",
+        "understill label runs/quickstart/export/int8 --in shards/ --out labelled/ --processes 8",
+        "understill label runs/bam --in 'logs/2026-*.jsonl' --out labelled/ --task sst2 --columns body",
+        "understill label runs/quickstart --in shards/ --out labelled/ --engine ray --address HOST:6379",
+        "understill label runs/quickstart --in shards/ --out labelled/   [dim]# again: only what is not finished[/dim]",
+    )
+)
+def label(
+    model: Model,
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--in", metavar="FOLDER", help="The shards: a folder of Parquet, JSONL or CSV files, or a pattern."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write, with a file for each shard.")],
+    task: Tasks = None,
+    columns: Annotated[str | None, typer.Option(help="The text column(s) of the shards, comma between two.")] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes, each with its own copy of the model; one, or with Ray all that there is room for."
+        ),
+    ] = None,
+    retries: Annotated[int, typer.Option(min=0, help="How often a shard that failed is tried again.")] = 2,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    engine: EngineName = "local",
+    address: Address = None,
+) -> None:
+    """Label shards of any size: answers and logits beside every row, for students to learn from.
+
+    Stopped or killed, the same command goes on with the shards that are not finished. Whatever is written is whole.
+    """
+    from understill import terminal
+    from understill.inference.labelling import label_shards
+    from understill.inference.shards import LabelJob
+
+    named = text_columns(columns)
+    job = LabelJob(model, source, out, tuple(task or ()), tuple(named) if named else None, device)
+    cluster: Any = nullcontext()
+    if refuse_engine(engine, ["--address"] if address else []) == "ray":
+        from understill.engines.ray_data import labelling_on_ray
+
+        cluster = labelling_on_ray(address, processes)
+    with tidy(), cluster as labeller, terminal.LiveProgress() as watch:
+        done = label_shards(job, processes or 1, retries, watch, labeller)
+    terminal.show_labelled(done, out)
 
 
 @app.command(

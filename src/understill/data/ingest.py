@@ -42,9 +42,12 @@ class SourcedTask:
     share_given: bool = True  # by the recipe; otherwise it may grow where it would hold nothing out
     rows: int | None = None  # use only so many training rows
     empty_text: bool = False
+    goldless: bool = False  # train has texts alone, and so has what is held out of it
 
     def needs_gold(self, split: str) -> bool:
         """Say whether every row of a split must have a label: not in tests, nor in diagnostic sets."""
+        if self.goldless and split == "train":
+            return False
         return split.startswith(("train", "dev")) and self.task.head == self.task.name
 
 

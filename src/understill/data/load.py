@@ -68,7 +68,7 @@ def read_tasks(
             _check_queries(splits)
     bad.raise_if_any()
     for plan in plans:
-        if plan.hold_out:
+        if plan.hold_out and not plan.goldless:
             _check_labels(tasks[plan.task.name]["train"])
             _check_size(tasks[plan.task.name]["dev"])
     across = _across(tasks)
@@ -237,12 +237,15 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
                 if spec.cluster and split != "test" and not spec.hub:
                     for file in _files(names, spec, recipe.roots()):
                         positions(file, columns_of(file), [spec.cluster], ())
-    if names := _unlabelled(spec, recipe):
+    if spec.goldless:
+        with _collecting(problems):
+            splits["train"] = texts_of(_files(spec.unlabelled, spec, recipe.roots()), task)
+    elif names := _unlabelled(spec, recipe):
         with _collecting(problems):
             splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)
     given = isinstance(spec.dev, float)
     share = None if wanted["dev"] else spec.dev if isinstance(spec.dev, float) else HOLD_OUT
-    return SourcedTask(task, splits, share, given, spec.rows)
+    return SourcedTask(task, splits, share, given, spec.rows, goldless=spec.goldless)
 
 
 def _unlabelled(spec: TaskSpec, recipe: Recipe) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from understill.engines.devices import run_locally
 from understill.engines.engine import Engine
 from understill.events import Timed, Watch, silent
 from understill.pipeline.graph import stages_of, study_stages, trained_keys, wanted_keys
+from understill.pipeline.language_models import answer_rows
 from understill.pipeline.locks import in_use
 from understill.pipeline.model_training import TrainedModel, read_trained
 from understill.pipeline.plan.parts import ModelPlan, Plan, Study
@@ -27,6 +28,9 @@ def run(recipe: Recipe, watch: Watch = silent, engine: Engine = run_locally) -> 
 def run_study(recipe: Recipe, watch: Watch = silent, engine: Engine = run_locally) -> tuple[Run, ...]:
     """Do everything a recipe asks for, and return all runs that it stands for, that of the recipe as it is first."""
     clock = StageClock()
+    if any(teacher.asked for teacher in recipe.teachers):
+        recipe = answer_rows(recipe, watch, train_students)
+        clock.lap("ask")
     study = make_study(recipe, watch)
     stages = study_stages(study)
     with in_use(recipe.output.path):
@@ -50,6 +54,12 @@ def train_some(
         engine(study.recipe, study_stages(study), keys, watch, StageClock())
     trained = [(read_trained(each.model), each.title) for each in wanted if not each.model.dropped]
     return [model if len(study.cells) == 1 else replace(model, name=title) for model, title in trained]
+
+
+def train_students(recipe: Recipe, watch: Watch = silent) -> list[TrainedModel]:
+    """Train the students of a recipe, with its first seed, and what they need."""
+    study = make_study(recipe.plain(recipe.seed), watch)
+    return train_some(study, tuple(model.name for model in study.plan.models if model.role == "student"), watch)
 
 
 def train_models(

@@ -24,6 +24,7 @@ from understill.errors import Problem, UserError, nearest
 from understill.inference.predictor import Predictions, Predictor, choose
 from understill.tasks import Task
 from understill.tasks.cells import Fault, plain
+from understill.tasks.classification import logit_columns
 
 PIECE = 4096
 #: Rows without an answer that are named one by one.
@@ -65,28 +66,31 @@ def predict_file(
     progress: Callable[[int], None] | None = None,
     encoding: str | None = None,
     quote_formulas: bool = False,
+    logits: bool = False,
+    may_be_empty: bool = False,
 ) -> Predicted:
     """Write a file's rows with a model's answers added; a row that cannot be answered keeps its cells.
 
-    With `quote_formulas`, cells of a CSV file that a spreadsheet would run get an apostrophe in front.
+    With `quote_formulas`, cells of a CSV file that a spreadsheet would run get an apostrophe in front. With `logits`,
+    those of each class have a column too, which is what a student learns from.
     """
     file, out, there = _look_at(source, target, encoding, quote_formulas)
     chosen = _choose(predictor.tasks, there, tasks, columns)
     known = {task.name: task for task in predictor.tasks}
-    schema = _schema(file, out, there, [known[name] for name in chosen])
+    schema = _schema(file, out, there, [known[name] for name in chosen], logits)
     rows = unanswered = 0
     faults: list[Problem] = []
     building = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with _writing(out.format, building, schema, quote_formulas) as write:
             for piece in _pieces(file, out, there, chosen):
-                answers, missing = _answer(predictor, piece, chosen)
+                answers, missing = _answer(predictor, piece, chosen, logits)
                 write({**piece.columns, **answers})
                 rows, unanswered = rows + len(piece.rows), unanswered + len(missing)
                 faults += [Problem(file.place(each), why) for each, why in missing.items()][: SHOWN - len(faults)]
                 if progress:
                     progress(len(piece.rows))
-        if not rows:
+        if not rows and not may_be_empty:
             raise BadFile(str(source), "the file has no rows", "give a file with data")
         building.replace(target)
     finally:
@@ -175,19 +179,20 @@ def _choose(
 # Columns --------------------------------------------------------------------------------------------------------------
 
 
-def _answer_fields(task: Task) -> list[tuple[str, pa.DataType]]:
+def _answer_fields(task: Task, logits: bool) -> list[tuple[str, pa.DataType]]:
     """Return the columns of a task's answers; labelled files often have one of the task's own name, so these differ."""
     columns = task.kind.answer_columns(task)
-    return [(f"{task.name}_{end}", pa.string() if cell is str else pa.float32()) for end, cell in columns.items()]
+    answers = [(f"{task.name}_{end}", pa.string() if cell is str else pa.float32()) for end, cell in columns.items()]
+    return answers + [(name, pa.float32()) for name in (logit_columns(task) if logits else ())]
 
 
-def _schema(file: File, out: File, there: Sequence[str], tasks: Sequence[Task]) -> pa.Schema:
+def _schema(file: File, out: File, there: Sequence[str], tasks: Sequence[Task], logits: bool) -> pa.Schema:
     """Return the columns of the output: those of the file, and the answers."""
     # Parquet keeps its types. Other files have none, or several in one column, and text holds them all.
     carried = [(name, pa.string()) for name in there]
     if file.format == out.format == "parquet":
         carried = [(field.name, field.type) for field in pq.read_schema(file.path)]
-    answers = [field for task in tasks for field in _answer_fields(task)]
+    answers = [field for task in tasks for field in _answer_fields(task, logits)]
     for name, _ in answers:
         if name in there:
             raise UserError(f'{file.path} has a column "{name}" already; rename it, so that no answer overwrites it')
@@ -227,7 +232,7 @@ def _by_column(names: Sequence[str], rows: Sequence[Row]) -> dict[str, list[Any]
 
 
 def _answer(
-    predictor: Predictor, piece: FileChunk, chosen: Mapping[str, tuple[str, ...]]
+    predictor: Predictor, piece: FileChunk, chosen: Mapping[str, tuple[str, ...]], logits: bool
 ) -> tuple[dict[str, list[Any]], dict[int, str]]:
     """Return the answers to one piece, and the numbers of the rows that got none from some task, with the reason."""
     known = {task.name: task for task in predictor.tasks}
@@ -248,16 +253,21 @@ def _answer(
         first, *second = zip(*texts, strict=True) if texts else ((),)
         predictions = predictor.finite_logits(first, second[0] if second else None, tasks) if whole else {}
         for task in tasks:
-            answers |= _columns(task, predictions.get(task.name), whole, len(piece.rows))
+            answers |= _columns(task, predictions.get(task.name), whole, len(piece.rows), logits)
     return answers, dict(sorted(faults.items()))
 
 
-def _columns(task: Task, predictions: Predictions | None, whole: Sequence[int], rows: int) -> dict[str, list[Any]]:
+def _columns(
+    task: Task, predictions: Predictions | None, whole: Sequence[int], rows: int, logits: bool
+) -> dict[str, list[Any]]:
     """Put a task's answers into columns, empty where a row has no text."""
-    columns: dict[str, list[Any]] = {name: [None] * rows for name, _ in _answer_fields(task)}
+    columns: dict[str, list[Any]] = {name: [None] * rows for name, _ in _answer_fields(task, logits)}
     if predictions is None:
         return columns
-    for column, answers in zip(columns.values(), task.kind.answer_cells(task, predictions.logits), strict=True):
+    cells = task.kind.answer_cells(task, predictions.logits)
+    if logits and task.kind.has_classes:
+        cells = [*cells, *predictions.logits.T.tolist()]
+    for column, answers in zip(columns.values(), cells, strict=True):
         for number, answer in zip(whole, answers, strict=True):
             column[number] = answer
     return columns

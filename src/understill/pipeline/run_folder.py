@@ -27,6 +27,7 @@ from understill.pipeline.pinned_recipe import write_pinned
 from understill.pipeline.plan.parts import Plan, Study
 from understill.pipeline.record import CELLS, Run
 from understill.pipeline.sides import CLUSTERS, save_clusters
+from understill.pipeline.soft_targets import asked_of
 from understill.pipeline.teacher_selection import ensemble_scores, member_scores
 from understill.recipe import Recipe
 from understill.train.device import device_name, pick_device
@@ -155,6 +156,7 @@ def _write(study: Study, record: dict[str, Any], runs: Sequence[Run]) -> None:
     ]
     made_with = _made_with(study.recipe)
     record |= {"state": "done", "finished": time.time(), "made_with": made_with, **facts[0], "cells": cells}
+    record |= {"asked": asked} if (asked := asked_of(study.plan)) else {}
     findings = runs[0].findings
     write_record(folder / RECORD, {**record, "findings": findings.facts() if findings else {}})
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from understill.atomic import write_json
 from understill.data.groups import grouping
 from understill.errors import UserError
 from understill.events import Watch
 from understill.losses.mixing import soft_term
 from understill.pipeline.plan.parts import Distillation, Plan, TargetsPlan
-from understill.pipeline.teacher_selection import open_teacher, progress_of, read_verdict, select_teachers
+from understill.pipeline.teacher_selection import asked_by, open_teacher, progress_of, read_verdict, select_teachers
 from understill.targets.ensemble import join, join_column
 from understill.targets.store import LOGITS, SoftTargets, TeacherFacts, read_targets, write_targets
+from understill.teachers.llm.usage import merged
 from understill.teachers.protocol import ask_column
 
 log = logging.getLogger(__name__)
+
+#: The file of what language models were asked for a table of soft targets.
+ASKED = "asked.json"
 
 
 def label(plan: Plan, targets: TargetsPlan, watch: Watch) -> None:
@@ -27,14 +33,34 @@ def label(plan: Plan, targets: TargetsPlan, watch: Watch) -> None:
         return
     data = plan.loaded[targets.task].splits[targets.split]
     answers: dict[str, list[NDArray[np.float32]]] = {name: [] for name in targets.columns}
+    asked: dict[str, Any] = {}
     for teacher in targets.teachers:
         opened = open_teacher(plan, teacher)
         for name in targets.columns:
-            answers[name].append(ask_column(opened, name, data, progress_of(watch, teacher, data)))
+            answers[name].append(ask_column(opened, name, data, progress_of(watch, teacher, data, opened)))
+        if paid := asked_by(opened):
+            asked[teacher.name] = paid["asked"]
     facts = [TeacherFacts(teacher.name, teacher.digest, read_verdict(teacher).score) for teacher in targets.teachers]
     rule = plan.recipe.targets.model_dump(mode="json")
     with targets.artifact.build() as part:
         write_targets(part, data, facts, answers, dtype=plan.recipe.targets.dtype, rule=rule)
+        if asked:
+            write_json(part / ASKED, asked)
+
+
+def asked_of(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return what language models were asked for a run, by teacher and task; nothing where there are none."""
+    parts: dict[tuple[str, str], list[Any]] = {}
+    for teacher in plan.external:
+        if teacher.spec.asked and (verdict := teacher.verdict.read("verdict.json")):
+            parts[teacher.name, teacher.task] = [verdict["asked"]]
+    for targets in plan.targets:
+        for name, facts in (targets.artifact.read(ASKED) or {}).items():
+            parts[name, targets.task].append(facts)
+    result: dict[str, dict[str, Any]] = {}
+    for (name, task), facts in parts.items():
+        result.setdefault(name, {})[task] = merged(facts)
+    return result
 
 
 def unused(targets: TargetsPlan, distillations: Sequence[Distillation]) -> bool:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +38,16 @@ def open_teacher(plan: Plan, teacher: TeacherPlan) -> Teacher:
     return teachers.open_teacher(teacher.spec, opening)
 
 
-def progress_of(watch: Watch, teacher: TeacherPlan, data: TaskData) -> Callable[[int], None]:
+def progress_of(watch: Watch, teacher: TeacherPlan, data: TaskData, opened: Teacher) -> Callable[[int], None]:
     """Return what counts a teacher's answers for whoever watches."""
-    return counting(watch, lambda rows: Labelling(teacher.name, data.place, rows, data.rows))
+    detail: Callable[[], str] = getattr(opened, "spending", str)
+    return counting(watch, lambda rows: Labelling(teacher.name, data.place, rows, data.rows, detail()))
+
+
+def asked_by(teacher: Teacher) -> dict[str, Any]:
+    """Return what a teacher's answers took, where each of them is a request."""
+    asked = getattr(teacher, "asked", None)
+    return {"asked": asked()} if asked else {}
 
 
 def refuse_no_answers(plan: Plan) -> None:
@@ -86,9 +94,11 @@ def examine_teacher(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
     verdict, scores = Verdict(None, {}, None, ""), {}
     with teacher.verdict.build() as part:
         for data in dev_sets(plan.loaded, teacher.task):
-            logits = opened.logits(data, progress_of(watch, teacher, data))
+            logits = opened.logits(data, progress_of(watch, teacher, data, opened))
             save_predictions(kept_at(part, data.place), data, Predictions(data.task, logits))
-            here = examine(data.task, all_gold(data), logits, train, groups=grouping(data))
+            # A language model has learnt nothing here, so that it must show that it can do the task at all.
+            surely = teacher.spec.asked and "dev" not in plan.recipe.tasks[teacher.task].silver
+            here = examine(data.task, all_gold(data), logits, train, groups=grouping(data), surely=surely)
             if here.scores:
                 scores[data.place] = here.scores
             if data is splits.get("dev"):
@@ -98,7 +108,7 @@ def examine_teacher(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
             data = splits["train"]
             verdict = examine(data.task, train, opened.logits(data), train, "train", grouping(data))
         facts = {"teacher": teacher.name, "task": teacher.task, "score": verdict.score, "majority": verdict.majority}
-        write_json(part / "verdict.json", {**facts, "fault": verdict.fault, "scores": scores})
+        write_json(part / "verdict.json", {**facts, "fault": verdict.fault, "scores": scores, **asked_by(opened)})
     watch(Examined(teacher.name, teacher.task, verdict.score, verdict.fault))
 
 

@@ -61,6 +61,9 @@ def _idle(recipe: Recipe) -> Iterator[Fault]:
     for name, spec in recipe.tasks.items():
         if spec.unlabelled and name not in taught:
             yield f"tasks.{name}.unlabelled", f"there is no teacher to label these texts → {fix}"
+        elif spec.goldless and not any(each.asked and each.teaches_task(name) for each in recipe.teachers):
+            fixes = "add a teacher {llm: {endpoint: …, model: …}}, or name train"
+            yield f"tasks.{name}", f"no row has a label, and no language model gives any → {fixes}"
     yield from _idle_encoders(recipe)
     encoders = {recipe.settings(part).encoder.name for part in (*recipe.trained, recipe.student)}
     for number, teacher in enumerate(recipe.teachers):

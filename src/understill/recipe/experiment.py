@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -167,16 +167,23 @@ class Recipe(Section):
     def cells(self) -> tuple[Cell, ...]:
         """The runs that it stands for, each with a plain recipe: every variant with every seed."""
         return tuple(
-            Cell(variant.name, variant.levels, seed, recipe._plain(seed))
+            Cell(variant.name, variant.levels, seed, recipe.plain(seed))
             for variant, recipe in self._variants or ((Variant(), self),)
             for seed in self.seeds or (self.seed,)
         )
 
-    def _plain(self, seed: int) -> Recipe:
+    def plain(self, seed: int) -> Recipe:
         """Return the recipe of one run."""
         plain = self.model_copy(update={"seed": seed, "seeds": (), "ablations": {}, "factors": {}})
         plain._variants = ()
         return plain
+
+    def mapped(self, change: Callable[[Recipe], Recipe]) -> Recipe:
+        """Return the recipe with a change made to it and to every variant that it stands for."""
+        changed = change(self)
+        changed._folder = self._folder
+        changed._variants = tuple((variant, each.mapped(change)) for variant, each in self._variants)
+        return changed
 
     @property
     def together(self) -> bool:
@@ -193,6 +200,13 @@ class Recipe(Section):
     def roots(self) -> tuple[Path, ...]:
         """Return the folders that relative paths are looked up in, in this order."""
         return (Path(), self._folder)
+
+    def placed(self, folder: Path) -> Recipe:
+        """Return the recipe with its results in another folder, and its own folder in full."""
+        copy = self.model_copy(update={"output": self.output.model_copy(update={"folder": str(folder)})})
+        copy._folder = self._folder.resolve()
+        copy._variants = tuple((variant, recipe.placed(folder)) for variant, recipe in self._variants)
+        return copy
 
     def to_yaml(self) -> str:
         """Return the whole recipe, defaults included."""

@@ -73,6 +73,7 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
         curves=tuple(_curve(name, model) for name, model in _drawn(models).items()),
         findings=record.get("findings", {}),
         places=tuple(_places(places, loaded, kept, main, recipe, by)),
+        asked=record.get("asked", {}),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from understill.bench.efficiency import Efficiency
@@ -125,3 +125,4 @@ class Facts:
     curves: tuple[Curve, ...]
     findings: Mapping[str, Any]  # as in the record; empty for a single run
     places: tuple[Place, ...]
+    asked: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # of language models, by task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understill.report import error_analysis, evidence, overview
+from understill.report import error_analysis, evidence, language_model, overview
 from understill.report.blocks import ReportSection
 from understill.report.facts import Facts
 
@@ -13,6 +13,7 @@ def sections(facts: Facts) -> list[ReportSection]:
         ReportSection("run", "What was run", tuple(overview.overview(facts))),
         ReportSection("scores", "Scores", tuple(evidence.scores(facts))),
         ReportSection("cost", "Score against time and size", tuple(evidence.cost(facts.timing))),
+        ReportSection("llm", "The language model", tuple(language_model.language_model(facts))),
         ReportSection("training", "Training", tuple(evidence.training(facts))),
         ReportSection("study", evidence.study_title(facts), tuple(evidence.study(facts))),
         ReportSection("confusion", "Confusion matrices", tuple(error_analysis.confusion(facts))),

@@ -168,6 +168,29 @@ class Kind:
     def _numbers(self, value: Any) -> str:
         return ", ".join(f"{each:.2f}" for each in value) if isinstance(value, list) else f"{value:.2f}"
 
+    # How a prompt asks for it --------------------------------------------------------------------------------------
+
+    def choices(self, task: Task) -> tuple[str, ...]:
+        """Return the answers that a language model chooses from: the whole numbers of the range, or ten steps of it."""
+        low, high = task.range or (0.0, 1.0)
+        if 0 <= low < high <= 9 and float(low).is_integer() and float(high).is_integer():
+            return tuple(str(score) for score in range(int(low), int(high) + 1))
+        return tuple("0123456789")
+
+    def question(self, task: Task) -> str:
+        """Ask what is wanted, where the recipe has no question of its own."""
+        first, *_, last = self.choices(task)
+        how = "alike are the two texts in meaning" if task.pair else f'is the text rated as to "{task.name}"'
+        return f"How {how}? {first} is lowest, {last} is highest."
+
+    def from_choices(self, task: Task, logarithms: Array) -> Array:
+        """Turn log-probabilities of the choices, [rows, choices], into what a teacher gives: the expected score."""
+        import numpy as np
+
+        low, high = task.range or (0.0, 1.0)
+        scores = np.linspace(low, high, logarithms.shape[1])
+        return (np.exp(logarithms) @ scores)[:, None]
+
     # What others know of it ----------------------------------------------------------------------------------------
 
     def order(self, own: Task, task: Task) -> list[int]:

@@ -111,6 +111,18 @@ class Classification(Kind):
         there = other_sure == other_sure if known.any() else known
         return there & (answer != self.values(taught)), sure * other_sure
 
+    def choices(self, task: Task) -> tuple[str, ...]:
+        """Return the labels."""
+        return task.labels
+
+    def question(self, task: Task) -> str:
+        """Ask for one of the labels."""
+        return f"Which option describes the {'two texts' if task.pair else 'text'} best?"
+
+    def from_choices(self, task: Task, logarithms: Array) -> Array:
+        """Take the log-probabilities of labels as logits."""
+        return logarithms
+
     def order(self, own: Task, task: Task) -> list[int]:
         """Join outputs by the names of their labels."""
         return [own.labels.index(label) for label in task.labels]
@@ -122,6 +134,11 @@ def probabilities(logits: Array) -> Array:
 
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
+
+
+def logit_columns(task: Task) -> list[str]:
+    """Name the columns that hold the logits of each class in a labelled file; none of a task without classes."""
+    return [f"{task.name}_logit_{label}" for label in task.labels] if task.kind.has_classes else []
 
 
 def confidence(logits: Array) -> Array:

@@ -87,6 +87,18 @@ class Ranking(Kind):
         """Show the label."""
         return task.labels[int(gold)]
 
+    def choices(self, task: Task) -> tuple[str, ...]:
+        """Return no and yes, in the order of the labels."""
+        return "no", "yes"
+
+    def question(self, task: Task) -> str:
+        """Ask whether a candidate is right."""
+        return "Is the second text a right answer to the first?"
+
+    def from_choices(self, task: Task, logarithms: Array) -> Array:
+        """Score a candidate by the log-odds that it is right."""
+        return logarithms[:, 1:] - logarithms[:, :1]
+
     def turned(self, own: Task, task: Task) -> bool:
         """Tell whether another label is the right one."""
         return own.labels != task.labels

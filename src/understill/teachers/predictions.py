@@ -22,8 +22,10 @@ from understill.errors import DataError, Problem, UserError, listed, nearest
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe
 from understill.recipe.schema import PredictionsSpec
+from understill.targets.store import ROUNDING
 from understill.tasks import Task
 from understill.tasks.cells import Fault, as_label, as_score, plain
+from understill.tasks.classification import logit_columns
 from understill.teachers.label_map import bare, by_name, suggestion
 from understill.teachers.protocol import Floats, Logits, Opening, Progress, Teacher
 
@@ -115,7 +117,7 @@ def read_predictions(
 ) -> PredictionsTeacher:
     """Read files of predictions; everything that is wrong with their rows is raised together."""
     forms = [_form(name, file, task, labels) for file in files]
-    if len({form.hard for form in forms}) > 1:
+    if len({(form.hard, form.logits) for form in forms}) > 1:
         raise UserError(f"teacher {name}: some of its files hold labels, others numbers → make them two teachers")
     rows = _ReadRows(files)
     for number, (file, form) in enumerate(zip(files, forms, strict=True)):
@@ -131,8 +133,9 @@ def read_predictions(
     if not rows.total and not len(raw):
         raise UserError(f"teacher {name}: its files hold no predictions, only empty cells")
     if task.kind.has_classes and len(raw):
-        raw = _log_probabilities(raw, rows, "probabilities" if forms[0].hard else values)
-    keys, logits = _sorted(rows, raw)
+        given = "logits" if forms[0].logits else "probabilities" if forms[0].hard else values
+        raw = _log_probabilities(raw, rows, given)
+    keys, logits = _sorted(rows, raw, ROUNDING if forms[0].logits else 0.0)
     if rows.total:
         one = "1 prediction" if rows.total == 1 else f"{rows.total:,} predictions"
         raise DataError(f"teacher {name}: {one} cannot be used", rows.problems, rows.total)
@@ -160,6 +163,11 @@ class _Form:
     @property
     def hard(self) -> bool:
         return self.names is not None
+
+    @property
+    def logits(self) -> bool:
+        """Whether these are the columns that `understill label` writes."""
+        return self.answer_columns == tuple(logit_columns(self.task))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -239,6 +247,8 @@ def _answered(task: Task) -> str:
 
 def _label_columns(name: str, free: Sequence[str], task: Task, given: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the column of each label, where every label has one."""
+    if set(labelled := logit_columns(task)) <= set(free):
+        return tuple(labelled)
     if not given:
         places = by_name(task.labels, free)
         return tuple(free[places[label]] for label in task.labels) if len(places) == len(task.labels) else None
@@ -317,15 +327,16 @@ def _log_probabilities(raw: Floats, rows: _ReadRows, values: Values) -> Floats:
     return logs
 
 
-def _sorted(rows: _ReadRows, values: Floats) -> tuple[NDArray[np.uint64], Logits]:
-    """Sort by key, noting rows that contradict one another."""
+def _sorted(rows: _ReadRows, values: Floats, slack: float) -> tuple[NDArray[np.uint64], Logits]:
+    """Sort by key, noting rows that contradict one another by more than some slack."""
     keys = np.array(rows.keys, np.uint64)
     order = np.argsort(keys, kind="stable")
     keys, logits = keys[order], values[order].astype(np.float32)
     again = np.zeros(len(keys), bool)
     again[1:] = keys[1:] == keys[:-1]
     first = np.maximum.accumulate(np.where(again, 0, np.arange(len(keys))))
-    for number in np.flatnonzero((logits != logits[first]).any(axis=1)).tolist():
+    apart = np.abs(logits - logits[first]).max(axis=1) > slack * np.fmax(1.0, np.abs(logits).max(axis=1))
+    for number in np.flatnonzero(apart).tolist():
         before = rows.place(order[first[number]])
         rows.blame(rows.place(order[number]), f"the same row stands in {before} with other values", "keep one of them")
     return keys, logits

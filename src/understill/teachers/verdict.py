@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.special import bdtrc
 
 from understill.evaluate.metrics import majority, primary, score
 from understill.evaluate.predict import settled
@@ -17,6 +18,8 @@ from understill.teachers.protocol import Floats, Logits
 
 #: A correlation from here on means that the scores are about the right thing.
 CORRELATED = 0.5
+#: From this p-value on, a lead over the majority guess may be chance.
+SURE = 0.05
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,10 @@ def examine(
     train_gold: NDArray[np.floating],
     split: str = "dev",
     groups: NDArray[np.int64] | None = None,
+    *,
+    surely: bool = False,
 ) -> Verdict:
-    """Score a teacher on the rows with gold that it answers; it must beat the majority guess.
+    """Score a teacher on the rows with gold that it answers; it must beat the majority guess, `surely` beyond chance.
 
     A ranking's `groups` are the numbers of its rows' queries; a query counts where all its rows are answered.
     """
@@ -57,6 +62,8 @@ def examine(
         reason = _strange_scale(true, predicted, train) if true.ndim == 1 else ""
     if not reason and reached <= floor:
         reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
+    if not reason and surely and task.kind.has_classes:
+        reason = _by_luck(true, predicted, task.kind.simplest(task, train))
     name = task.metrics[0]
     fault = f"{name} {_shown(name, scores)} on {split}, where the simplest guess has {_shown(name, guess)}: {reason}"
     return Verdict(reached, scores, floor, fault if reason else "")
@@ -70,6 +77,16 @@ def _shown(metric: str, scores: dict[str, float]) -> str:
 def _by_chance(count: int) -> float:
     """Return how much better some other reading of a mere guesser's outputs may fit."""
     return float(max(0.1, 3.5 / np.sqrt(count)))
+
+
+def _by_luck(gold: Floats, predicted: Floats, guess: float) -> str:
+    """Say that a teacher is no better than guessing, where a sign test on the rows that differ finds no lead."""
+    better = int(((predicted == gold) & (gold != guess)).sum())
+    worse = int(((predicted != gold) & (gold == guess)).sum())
+    p = float(bdtrc(better - 1, better + worse, 0.5)) if better else 1.0
+    if p < SURE:
+        return ""
+    return f"on {len(gold):,} rows that is no better than guessing (p = {p:.2f}); take a larger model, or ask otherwise"
 
 
 def _mixed_up(task: Task, gold: Floats, predicted: Floats, floor: float) -> str:

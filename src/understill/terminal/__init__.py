@@ -12,8 +12,15 @@ from understill.terminal.listings import (
     show_waste,
     show_yaml,
 )
-from understill.terminal.outputs import show_answers, show_bench, show_export, show_predicted, show_submission
-from understill.terminal.plans import show_draft, show_plan
+from understill.terminal.outputs import (
+    show_answers,
+    show_bench,
+    show_export,
+    show_labelled,
+    show_predicted,
+    show_submission,
+)
+from understill.terminal.plans import show_asks, show_draft, show_plan, show_scale
 from understill.terminal.progress import LiveProgress, counter
 from understill.terminal.scores import say_shortfalls, show_run, show_scores
 from understill.terminal.studies import show_study
@@ -24,6 +31,7 @@ __all__ = [
     "say",
     "say_shortfalls",
     "show_answers",
+    "show_asks",
     "show_assets",
     "show_bench",
     "show_comparisons",
@@ -31,10 +39,12 @@ __all__ = [
     "show_data",
     "show_draft",
     "show_export",
+    "show_labelled",
     "show_plan",
     "show_predicted",
     "show_run",
     "show_runs",
+    "show_scale",
     "show_scores",
     "show_study",
     "show_submission",

@@ -8,13 +8,15 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from understill.errors import counted
-from understill.numbers import percent, score
+from understill.numbers import duration, percent, score
 from understill.terminal import console
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from understill.bench.measure import Bench
+    from understill.errors import Problem
+    from understill.inference.labelling import LabelledShards
     from understill.inference.predictor import Answer
     from understill.inference.stream import Predicted
     from understill.pipeline.exporting import Exported
@@ -25,12 +27,26 @@ def show_predicted(done: Predicted, path: Path) -> None:
     """Show how many rows of a file were answered, and which were not."""
     of = f"{done.answered:,} of " if done.unanswered else ""
     console.say(f"{of}{counted(done.rows, 'row')} answered for {', '.join(done.tasks)}: {path}")
-    if done.unanswered:
-        console.say(f"{counted(done.unanswered, 'row')} without an answer of every task, cells kept:")
-        for fault in done.faults:
+    _show_unanswered(done.unanswered, done.faults)
+
+
+def _show_unanswered(unanswered: int, faults: Sequence[Problem]) -> None:
+    if unanswered:
+        console.say(f"{counted(unanswered, 'row')} without an answer of every task, cells kept:")
+        for fault in faults:
             console.say(f"  {fault}")
-        if rest := done.unanswered - len(done.faults):
+        if rest := unanswered - len(faults):
             console.say(f"  … and {rest:,} more")
+
+
+def show_labelled(done: LabelledShards, target: Path) -> None:
+    """Show how many shards and rows were labelled, and which rows were not."""
+    skipped = f", {done.skipped:,} of them before" if done.skipped else ""
+    console.say(f"{counted(done.shards, 'shard')} labelled{skipped}: {target}")
+    if done.rows:
+        rate = f"{done.rows / max(done.seconds, 1e-3):,.0f} rows/s"
+        console.say(f"{counted(done.rows, 'row')} in {duration(done.seconds)} ({rate})")
+    _show_unanswered(done.unanswered, done.faults)
 
 
 def show_answers(texts: Sequence[str], second: Sequence[str] | None, answers: Mapping[str, Sequence[Answer]]) -> None:

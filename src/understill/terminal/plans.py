@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from understill.numbers import duration
+from understill.numbers import duration, file_size
 from understill.terminal import console
 from understill.terminal.listings import show_data
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from understill.data.load import LoadedTask
     from understill.data.recipe_draft import Draft
+    from understill.engines.cost_model import Cluster, Cost
     from understill.estimate import Estimate
+    from understill.pipeline.llm_estimate import AskEstimate
     from understill.pipeline.plan.parts import Plan, Study
 
 
@@ -29,6 +31,40 @@ def show_draft(path: Path, draft: Draft) -> None:
     console.say(f"  understill check {recipe}   # reads all rows; says what would run, and about how long it takes")
     console.say(f"  understill run {recipe}     # trains, scores, and writes a report")
     console.say(f'  understill predict {quote(f"runs/{draft.name}")} --text "…"')
+
+
+def show_scale(costs: Sequence[Cost], cluster: Cluster) -> None:
+    """Show what a recipe would take on a cluster."""
+    rows = []
+    for cost in costs:
+        time, money = duration(3600 * cost.hours), f"{cost.gpu_hours * cluster.price:,.2f}"
+        rows.append((cost.what, time, f"{cost.gpu_hours:,.2f}", money, file_size(cost.bytes), cost.bound))
+    head = ("time", "GPU hours", f"at {cluster.price:g}/h", "written")
+    title = f"on {cluster.gpus:,} GPUs like an H200, by the cost model of docs/scale.md; nothing of it was run"
+    console.show_table(title, ("what",), head, rows, last="bound by")
+
+
+def show_asks(asks: Sequence[AskEstimate]) -> None:
+    """Show what language models will be asked, and what that takes."""
+    if not asks:
+        return
+    columns = ("teacher", "task", "rows", "requests", "kept", "tokens", "about", "cost")
+    rows = [
+        (
+            each.teacher,
+            each.task,
+            f"{each.rows:,}",
+            f"{each.requests:,}",
+            f"{each.kept:,}",
+            f"{each.tokens_in:,.0f} + {each.tokens_out:,.0f}",
+            duration(60 * each.minutes),
+            "no prices given" if each.cost is None else f"{each.cost:,.4f}",
+        )
+        for each in asks
+    ]
+    console.show_table("to be asked", columns, (), rows)
+    if not all(each.timed for each in asks):
+        console.say("times assume a second for each answer; after the first answers they are the server's own")
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

@@ -26,13 +26,20 @@ from understill.terminal import console
 #: Seconds between two lines where the output is a file and nothing can be redrawn.
 QUIET = 15.0
 
+
+def _shards(event: events.ShardsLabelled) -> str:
+    left = "" if event.seconds_left is None else f" · {duration(event.seconds_left, whole=True)} left"
+    return f"shards · {event.rows:,} rows · {event.rows_per_second:,.0f} rows/s{left}"
+
+
 #: Events that move a bar: what it is about, how much is done, of how much, and perhaps a detail.
 BARS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     events.Reading: lambda event: (f"reading {event.what}", event.rows, None),
     events.Checking: lambda event: (event.what, event.done, event.total),
     events.Augmenting: lambda event: (f"{event.what} {event.task}", event.rows, event.total),
     events.Tokenising: lambda event: (f"tokenising {event.what}", event.rows, event.total),
-    events.Labelling: lambda event: (f"{event.teacher} labels {event.what}", event.rows, event.total),
+    events.Labelling: lambda event: (f"{event.teacher} labels {event.what}", event.rows, event.total, event.detail),
+    events.ShardsLabelled: lambda event: (f"labelling {event.what}", event.shards, event.total, _shards(event)),
     events.Asking: lambda event: (f"{event.who} predicts {event.what}", event.rows, event.total),
     events.Measuring: lambda event: ("measuring", event.turn, event.total, f"{event.what}: {event.who}"),
 }
@@ -56,6 +63,9 @@ LINES: dict[type, Callable[[Any], str]] = {
     events.Expected: lambda event: f"measuring takes about {duration(event.seconds)}",
     events.Examined: _examined,
     events.Timed: _timed,
+    events.RoundDone: lambda event: (
+        f"  round {event.number}: {event.rows:,} rows of {event.teacher}, dev mean {score('', event.score)}"
+    ),
     events.Chosen: lambda event: f"the best of {event.candidates} candidates teach: {', '.join(event.teachers)}",
     events.Evaluated: lambda event: (
         f"  step {event.step}: dev mean {score('', event.score)}{' (best so far)' if event.best else ''}"

@@ -109,7 +109,8 @@ def _task_teachers(inputs: Inputs, candidate: UntunedTeacher, choice: ChoicePlan
                 mine = tuple(finetuned(inputs, model, key, settings, "teacher", choice) for model in models)
             prints = [each.fingerprint for each in mine]
             trained = prints[0] if len(mine) == 1 else fingerprint(prints)
-            digest = trained if mine else inputs.external[str(spec.name)]
+            train = inputs.loaded[key].splits["train"].fingerprint
+            digest = trained if mine else spec.digest_with(inputs.external[str(spec.name)], train)
             yield TeacherPlan(candidate.name, key, spec, digest, mine, _verdict(inputs, key, digest), choice)
 
 

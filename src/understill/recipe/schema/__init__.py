@@ -2,6 +2,7 @@
 
 from understill.recipe.schema.datasets import DataSpec, DemoData, HubSpec, TaskSpec
 from understill.recipe.schema.distil import Anneal, Best, Distil, TargetsSpec, TaskDistil
+from understill.recipe.schema.llm import LlmServer, Prices
 from understill.recipe.schema.network import (
     EncoderSpec,
     HeadSpec,
@@ -13,8 +14,8 @@ from understill.recipe.schema.network import (
     over,
 )
 from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment
-from understill.recipe.schema.teachers import CheckpointSpec, PredictionsSpec, TeacherSpec, TrainedSpec
 from understill.recipe.schema.training import Contrastive, Evaluation, Machine, Output, Sampling, Training
+from understill.recipe.schema.teachers import CheckpointSpec, LlmSpec, PredictionsSpec, TeacherSpec, TrainedSpec
 
 __all__ = [
     "Anneal",
@@ -30,10 +31,13 @@ __all__ = [
     "HeadSpec",
     "HeadsSpec",
     "HubSpec",
+    "LlmServer",
+    "LlmSpec",
     "Machine",
     "Output",
     "Partial",
     "PredictionsSpec",
+    "Prices",
     "Sampling",
     "SanSpec",
     "Settings",

@@ -69,6 +69,9 @@ class TaskSpec(Section):
     cluster: str | None = None  # the column of your files whose equal values are drawn together in tests of scores
     kind: str | None = None
     labels: Names = ()
+    question: str | None = None  # what a language model is asked about a text
+    descriptions: dict[str, str] = Field(default_factory=dict)  # of labels, or of some scores, for a language model
+    silver: Names = ()  # splits whose labels are a language model's answers; a run writes it
     encoding: str | None = None  # of the files, where they are not UTF-8
     separator: str | None = None  # of .csv and .tsv files; detected where it is not given
     decimal: Literal[",", "."] | None = None  # of scores, likewise
@@ -79,6 +82,20 @@ class TaskSpec(Section):
     candidates: Annotated[int, Field(ge=2)] | None = None  # of a ranking task: at most so many of a query in a step
     weight: Positive = 1.0  # of this task's loss
     max_length: Annotated[int, Field(ge=8)] | None = None
+
+    @classmethod
+    def short(cls, value: Any) -> Any:
+        """Take labels with what each means."""
+        if isinstance(value, dict) and isinstance(meant := value.get("labels"), dict):
+            return {**value, "labels": list(meant), "descriptions": {**meant, **value.get("descriptions", {})}}
+        return value
+
+    @field_validator("descriptions", mode="before")
+    @classmethod
+    def _described(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"{shown(value)} is not allowed → write what each label means: {{yes: it does}}")
+        return {as_text(label).strip(): as_text(meant or "") for label, meant in value.items()}
 
     @field_validator("dev", mode="before")
     @classmethod
@@ -133,7 +150,12 @@ class TaskSpec(Section):
     @property
     def own(self) -> bool:
         """Whether the user brings the data, rather than naming a known task."""
-        return bool(self.train or self.hub)
+        return bool(self.train or self.hub or self.goldless)
+
+    @property
+    def goldless(self) -> bool:
+        """Whether there are texts and names of labels only, so that a language model has to label them."""
+        return bool(self.unlabelled and self.text and not self.train and not self.hub)
 
     def path_keys(self) -> tuple[str, ...]:
         """Return the keys whose values are paths; of a hub dataset, splits have names."""
@@ -148,7 +170,9 @@ class TaskSpec(Section):
     def _missing(self) -> Iterator[Fault]:
         """Yield what a task of the user's own lacks."""
         missing = [key for key in ("train", "text", "label") if not getattr(self, key)]
-        if missing:
+        if self.goldless:
+            yield from self._unlabelled_faults()
+        elif missing:
             fix = "name a split of the dataset" if missing[0] == "train" else "name the columns of your files"
             yield "", f"a task of your own needs {listed(missing, 'and')} → {fix}"
         if self.symmetric and self.text and len(self.text) != 2:
@@ -157,6 +181,17 @@ class TaskSpec(Section):
         for metric in self.metrics:
             if not may_score(metric, kind):
                 yield "metrics", f'"{metric}" is no metric for {kind} → {nearest(metric, metric_names(kind))}'
+
+    def _unlabelled_faults(self) -> Iterator[Fault]:
+        """Yield what a language model has to be told where no row has a label."""
+        key = "labels" if self.task_kind.named else "range"
+        if not getattr(self, key):
+            fix = "[0, 5]" if key == "range" else "{billing: money was charged, login: the password fails}"
+            yield "", f"no row has a label, and it does not say which there are → write {key}: {fix}, or name train"
+        if self.task_kind.grouped:
+            yield "", "a ranking needs queries whose right candidates are known → name train"
+        if (isinstance(self.dev, tuple) or self.test) and not self.label:
+            yield "", "dev and test have labels → name their column: label: label"
 
     def _contradictions(self) -> Iterator[Fault]:
         """Yield settings that exclude each other."""
@@ -169,6 +204,9 @@ class TaskSpec(Section):
             yield "range", f"nothing lies between {self.range[0]:g} and {self.range[1]:g} → write [lowest, highest]"
         if len(self.labels) == 1:
             yield "labels", f'"{self.labels[0]}" is the only label; there is nothing to learn → name two or more'
+        for label in self.descriptions if self.labels else ():
+            if label not in self.labels:
+                yield "descriptions", f'"{label}" is no label of this task → {nearest(label, self.labels)}'
         for label in repeated(self.labels):
             yield "labels", f'"{label}" is named twice → name each label once'
         columns = [*self.text, *(column for column in (self.label, self.group) if column)]

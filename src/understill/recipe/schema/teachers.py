@@ -14,8 +14,10 @@ from pydantic import (
     model_validator,
 )
 
+from understill.atomic import fingerprint
 from understill.errors import UserError, nearest
 from understill.plugins import TEACHERS
+from understill.recipe.schema.llm import LlmServer
 from understill.recipe.schema.network import Partial
 from understill.recipe.section import Fault, Name, Names, Section, Seed, as_text, faulty, shown
 from understill.recipe.sweep import several_seeds
@@ -26,12 +28,13 @@ AnySection = type[Section]  # since a teacher has a key of this name
 class TeacherSpec(Section):
     """What every teacher has; each type has a section of its own."""
 
-    type: str = ""  # trained, checkpoint, predictions, or what a plug-in is registered as
+    type: str = ""  # trained, checkpoint, predictions, llm, or what a plug-in is registered as
     name: Name | None = None
     tasks: Names = ()  # all, where none is named
 
     trained: ClassVar[bool] = False  # whether the run trains it
     sparse: ClassVar[bool] = False  # whether it may say nothing of rows, all of them included
+    asked: ClassVar[bool] = False  # whether each answer is a request to a server
 
     @classmethod
     def members(cls) -> tuple[AnySection, ...]:
@@ -83,6 +86,10 @@ class TeacherSpec(Section):
         """Return its own settings, without what every teacher has."""
         return self.model_dump(mode="json", exclude={"type", "name", "tasks"})
 
+    def digest_with(self, digest: str, train: str) -> str:
+        """Return the digest of its answers to one task, by its own and that of the task's training rows."""
+        return digest
+
     def describe(self) -> str:
         """Say what it is."""
         return f"of type {self.type}"
@@ -130,7 +137,7 @@ class _BuiltIn(TeacherSpec):
     @classmethod
     def _refusal(cls, key: str) -> str:
         if key in [spec.key for spec in BUILT_IN.values()]:
-            return "a teacher is a checkpoint or a file of predictions → make it two teachers"
+            return "a teacher is a checkpoint, a file of predictions or a language model → make it two teachers"
         if key in TrainedSpec.model_fields:
             return f"{cls.article} is not trained here → leave it out"
         return "it does not go with this kind of teacher → leave it out"
@@ -242,9 +249,29 @@ class PredictionsSpec(_Named):
         return f"the answers in {', '.join(self.predictions)}"
 
 
+class LlmSpec(_BuiltIn):
+    """A language model behind an OpenAI-compatible server."""
+
+    key: ClassVar[str] = "llm"
+    article: ClassVar[str] = "a language model"
+    asked: ClassVar[bool] = True
+
+    type: Literal["llm"] = "llm"
+    llm: LlmServer
+
+    def digest_with(self, digest: str, train: str) -> str:
+        """Count the training rows in where some of them are in the prompt."""
+        return fingerprint([digest, train]) if self.llm.examples else digest
+
+    def describe(self) -> str:
+        """Say what it is."""
+        return f"the language model {self.llm.model}"
+
+
 #: The types that come with understill. A teacher with the key of one is of this type; any other is trained.
 BUILT_IN: dict[str, type[_BuiltIn]] = {
     "checkpoint": CheckpointSpec,
+    "llm": LlmSpec,
     "predictions": PredictionsSpec,
     "trained": TrainedSpec,
 }

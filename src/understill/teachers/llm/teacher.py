@@ -1,0 +1,276 @@
+"""A language model as a teacher: it is asked about rows, and its probabilities are the soft targets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understill.atomic import fingerprint, known_digest
+from understill.data.taskdata import TaskData, source_rows
+from understill.errors import UserError
+from understill.plugins import TEACHERS
+from understill.recipe import Recipe
+from understill.recipe.schema import LlmServer, LlmSpec
+from understill.teachers.llm.answers import calibrated, drawn, read_reply, read_text
+from understill.teachers.llm.cache import AnswerCache, LlmReply, request_key
+from understill.teachers.llm.client import Ask, LlmClient, NoAnswer, OutOfBudget, Refused
+from understill.teachers.llm.prompts import EMPTY, TEMPLATE, Prompt, make_prompt, texts_of
+from understill.teachers.llm.usage import Silence, Usage
+from understill.teachers.protocol import Logits, Opening, Progress, Teacher
+
+log = logging.getLogger(__name__)
+
+#: The settings that decide answers; the others decide how and when they are asked for.
+DECIDING = ("model", "options", "examples", "seed", "answers", "samples", "calibrate", "rows", "dev")
+#: Tokens of an answer to a second question, which may be a sentence.
+SENTENCE = 24
+#: From this share of rows without an answer on, something is wrong with the server and not with the rows.
+TOO_MANY = 0.05
+
+T = TypeVar("T")
+
+
+@TEACHERS.own("llm")
+class LlmType:
+    """Language models behind a server."""
+
+    Spec = LlmSpec
+
+    @staticmethod
+    def digest_of(spec: LlmSpec, recipe: Recipe) -> str:
+        """Return the digest of what decides its answers; the address of its server does not."""
+        settings = spec.llm
+        own = {name: getattr(settings, name) for name in DECIDING}
+        meant = {
+            name: [task.question, task.descriptions] for name, task in recipe.tasks.items() if spec.teaches_task(name)
+        }
+        only = known_digest(recipe.find(settings.only)) if settings.only else None
+        return fingerprint({**own, "template": _template(spec, recipe), "meant": meant, "only": only})
+
+    @staticmethod
+    def open(spec: LlmSpec, opening: Opening) -> Teacher:
+        """Make its prompt; nothing is asked yet."""
+        recipe, task = opening.recipe, opening.data.task
+        told, train = recipe.tasks[task.name], opening.data.splits["train"]
+        template = _template(spec, recipe)
+        prompt = make_prompt(task, spec.llm, template, told.question, told.descriptions, train)
+        digest = spec.digest_with(LlmType.digest_of(spec, recipe), train.fingerprint)
+        only = _ids(recipe.find(spec.llm.only)) if spec.llm.only else None
+        scope = f"{recipe.name}/{spec.name}"
+        return LlmTeacher(opening.name, digest, spec.llm, prompt, AnswerCache(opening.cache), scope, only)
+
+
+def _template(spec: LlmSpec, recipe: Recipe) -> str:
+    if not spec.llm.prompt:
+        return TEMPLATE
+    path = recipe.find(spec.llm.prompt)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"teacher {spec.name}: the prompt {spec.llm.prompt} cannot be read: {error}") from None
+
+
+def _ids(path: Path) -> frozenset[str]:
+    return frozenset(path.read_text(encoding="utf-8").split())
+
+
+@dataclass(frozen=True, eq=False)
+class LlmTeacher:
+    """A language model, asked row by row; what it answered before is not asked again."""
+
+    name: str
+    digest: str
+    settings: LlmServer
+    prompt: Prompt
+    cache: AnswerCache
+    scope: str  # under which money is counted
+    only: frozenset[str] | None = None
+
+    @cached_property
+    def usage(self) -> Usage:
+        """What its answers took, so far as they were asked for through this object."""
+        return Usage()
+
+    def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
+        """Return what the model answers, in the order of the task's labels; NaN for rows not asked or not answered."""
+        rows = self.rows(data)
+        result = np.full((data.rows, data.task.outputs), np.nan, np.float32)
+        if progress:
+            progress(data.rows - len(rows))
+        logged = run(self._all(texts_of(data, rows.tolist()), progress)) if len(rows) else np.zeros((0, 0))
+        answered = ~np.isnan(logged).any(axis=1) if len(rows) else np.zeros(0, bool)
+        if answered.any():
+            order = data.task.kind.order(self.prompt.task, data.task)
+            result[rows[answered]] = self.prompt.task.kind.from_choices(self.prompt.task, logged[answered])[:, order]
+        return result
+
+    def rows(self, data: TaskData) -> NDArray[np.int64]:
+        """Return the places of the rows of a split that are asked about."""
+        ids = data.table()["id"].to_pylist()
+        if data.split.startswith(("dev", "test")):
+            places = np.arange(data.rows)
+            # The ids are hashes, so that the lowest ones are a fair sample, and the same one in every run.
+            return np.sort(np.argsort(ids, kind="stable")[: self.settings.dev]) if self.settings.dev else places
+        split = "unlabelled" if data.split == "unlabelled" else "train"
+        if self.settings.rows not in ("all", split):
+            return np.zeros(0, np.int64)
+        own = source_rows(data) == np.arange(data.rows)  # what augmentation made is not paid for
+        wanted = [own[place] and (self.only is None or name in self.only) for place, name in enumerate(ids)]
+        return np.flatnonzero(wanted)
+
+    def asks(self, texts: Sequence[str], again: bool = False) -> list[Ask]:
+        """Return the requests about one row, as far as they are known before the first is answered."""
+        prompt, draws = self.prompt(texts, again), self.settings.answers == "samples"
+        if not draws:
+            return [Ask(prompt, SENTENCE if again else self.prompt.decisive)]
+        length = SENTENCE if again else self.prompt.longest
+        return [Ask(prompt, length, False, number) for number in range(self.settings.samples)]
+
+    def keys(self, texts: Sequence[str]) -> list[str]:
+        """Return the digests of the requests about one row."""
+        return [request_key(ask.body(self.settings.model)) for ask in self.asks(texts)]
+
+    def asked(self) -> dict[str, Any]:
+        """Return what the answers took that were asked for through this object, for the record of a run."""
+        return self.usage.facts(self.settings)
+
+    def spending(self) -> str:
+        """Say what was spent so far, for the progress bar."""
+        spent = self.cache.spent(self.scope)
+        cost = self.settings.cost(spent.tokens_in, spent.tokens_out)
+        money = "" if cost is None else f" · {cost:,.4f} spent"
+        return f"{spent.requests:,} requests · {spent.tokens:,} tokens{money}"
+
+    # One after the other, and many at a time -------------------------------------------------------------------------
+
+    async def _all(self, texts: dict[int, tuple[str, ...]], progress: Progress | None) -> NDArray[np.float64]:
+        """Ask about all rows; return the log-probabilities of the choices, [rows, choices]."""
+        places = {place: number for number, place in enumerate(texts)}
+        logged = np.full((len(texts), len(self.prompt.names)), np.nan)
+        async with LlmClient(self.name, self.settings, self.cache, self.scope) as client:
+            session = _Session(self, client)
+            work = iter(texts.items())
+            first = next(work)  # alone: what is wrong with the server shows before many are asked
+            await session.work(iter([first]), logged, places, progress)
+            workers = [session.work(work, logged, places, progress) for _ in range(self.settings.concurrency)]
+            await asyncio.gather(*workers)
+            if session.error:
+                raise self._stopped(session.error, int((~np.isnan(logged[:, 0])).sum()), len(texts))
+            if self.settings.calibrate:
+                empty = [await session.row(tuple(text for _ in self.prompt.task.text)) for text in EMPTY]
+                answered = [each for each in empty if each is not None]
+                logged = calibrated(logged, np.log(np.exp(answered).mean(axis=0))) if answered else logged
+        if session.failed > TOO_MANY * len(texts):
+            what = f"{session.failed:,} of {len(texts):,} rows got no answer ({session.last})"
+            raise UserError(f"teacher {self.name}: {what} → see to the server and run again; what it answered is kept")
+        if session.failed or session.silent:
+            counts = f"{session.failed:,} rows got no answer, {session.silent:,} one that cannot be read"
+            log.warning("teacher %s: %s; of %s in all", self.name, counts, f"{len(texts):,}")
+        return logged
+
+    def _stopped(self, error: UserError, answered: int, rows: int) -> UserError:
+        if not isinstance(error, OutOfBudget):
+            return error
+        what = f"{answered:,} of {rows:,} rows are answered and kept"
+        fewer = f"take fewer rows with llm.budget: {max(1, answered)}"
+        fix = f"raise the limit and run again, which goes on from there, or {fewer}"
+        return UserError(f"{error}; {what} → {fix}")
+
+
+class _Session:
+    """One round of questions: what is known of the server, and what could not be read."""
+
+    def __init__(self, teacher: LlmTeacher, client: LlmClient) -> None:
+        self.teacher, self.client = teacher, client
+        self.draws = teacher.settings.answers == "samples"
+        self.gives: bool | None = None  # whether answers are read with probabilities; the first one tells
+        self.error: UserError | None = None
+        self.failed = self.silent = 0
+        self.last = ""
+
+    async def work(
+        self,
+        rows: Iterator[tuple[int, tuple[str, ...]]],
+        logged: NDArray[np.float64],
+        places: dict[int, int],
+        progress: Progress | None,
+    ) -> None:
+        """Take rows until none is left, or one shows that there is no use in going on."""
+        for place, texts in rows:
+            if self.error:
+                return
+            try:
+                answer = await self.row(texts)
+                if answer is not None:
+                    logged[places[place]] = answer
+            except (NoAnswer, Refused) as error:
+                self.failed, self.last = self.failed + 1, str(error)
+                self.teacher.usage.silent(Silence(texts, f"no answer: {error}"))
+            except UserError as error:
+                self.error = self.error or error
+            if progress:
+                progress(1)
+
+    async def row(self, texts: Sequence[str]) -> NDArray[np.float64] | None:
+        """Ask about one row; None where what is answered cannot be read."""
+        teacher, prompt = self.teacher, self.teacher.prompt
+        if not self.draws:
+            (ask,) = teacher.asks(texts)[:1]
+            try:
+                reply = await self.client.ask(ask)
+            except Refused as error:
+                self._without(error)
+                return await self.row(texts)
+            if self.gives is None:
+                self.gives = bool(reply.tops) or teacher.settings.answers == "logprobs" or teacher.settings.samples == 1
+            if self.gives:
+                return await self._readable(texts, [reply])
+            self.draws = True  # the server gives no probabilities, and answers are drawn from now on
+        draws = range(teacher.settings.samples)
+        replies = [await self.client.ask(Ask(prompt(texts), prompt.longest, False, number)) for number in draws]
+        places = [read_text(reply.text, prompt.names, prompt.choices) for reply in replies]
+        known = [place for place in places if place is not None]
+        if not known:
+            return await self._readable(texts, replies)
+        teacher.usage.add(replies)
+        return drawn(known, len(prompt.names))
+
+    async def _readable(self, texts: Sequence[str], replies: list[LlmReply]) -> NDArray[np.float64] | None:
+        """Read an answer; where that cannot be done, ask once more in other words."""
+        prompt, usage = self.teacher.prompt, self.teacher.usage
+        answer = read_reply(replies[0], prompt.names, prompt.choices)
+        if answer is None:
+            ask = self.teacher.asks(texts, again=True)[0]
+            replies.append(await self.client.ask(Ask(ask.prompt, ask.length, replies[0].tops != ())))
+            answer = read_reply(replies[-1], prompt.names, prompt.choices)
+        usage.add(replies, answer is not None)
+        if answer is None:
+            self.silent += 1
+            usage.silent(Silence(tuple(texts), replies[-1].text))
+        return answer
+
+    def _without(self, error: Refused) -> None:
+        """Go on without log-probabilities where the server seems not to know them; else it is the row."""
+        words = str(error).casefold()
+        if self.teacher.settings.answers == "logprobs" or not ("logprob" in words or "top_" in words):
+            raise error
+        self.draws = True
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run what is asynchronous to its end, also where a notebook has a loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

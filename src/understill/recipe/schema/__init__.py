@@ -14,8 +14,8 @@ from understill.recipe.schema.network import (
     over,
 )
 from understill.recipe.schema.student import AugmentSpec, StudentSpec, TaskAugment
-from understill.recipe.schema.training import Contrastive, Evaluation, Machine, Output, Sampling, Training
 from understill.recipe.schema.teachers import CheckpointSpec, LlmSpec, PredictionsSpec, TeacherSpec, TrainedSpec
+from understill.recipe.schema.training import Contrastive, Evaluation, Machine, Output, Sampling, Training
 
 __all__ = [
     "Anneal",

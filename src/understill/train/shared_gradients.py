@@ -19,11 +19,11 @@ class SharedGradients:
 
     def __init__(self, leaves: Sequence[Tensor], losses: tuple[int, int]) -> None:
         places, ends = [], dict.fromkeys([torch.float32, *(leaf.dtype for leaf in leaves)], 0)
-        for kind, count in [(leaf.dtype, leaf.numel()) for leaf in leaves] + [(torch.float32, math.prod(losses))] * 2:
-            places.append(slice(ends[kind], ends[kind] + count))
-            ends[kind] += -(-count // _ALIGNED) * _ALIGNED
+        for dtype, count in [(leaf.dtype, leaf.numel()) for leaf in leaves] + [(torch.float32, math.prod(losses))] * 2:
+            places.append(slice(ends[dtype], ends[dtype] + count))
+            ends[dtype] += -(-count // _ALIGNED) * _ALIGNED
         device = leaves[0].device
-        self.memory = {kind: torch.zeros(end, dtype=kind, device=device) for kind, end in ends.items()}
+        self.memory = {dtype: torch.zeros(end, dtype=dtype, device=device) for dtype, end in ends.items()}
         parts, counts = (self.memory[torch.float32][place].view(losses) for place in places[-2:])
         self.losses = parts, counts
         pairs = zip(leaves, places[:-2], strict=True)
@@ -32,8 +32,8 @@ class SharedGradients:
     def fill(self, grads: Sequence[Tensor | None], loss: Loss) -> Tensor:
         """Copy a step's gradients and losses; return where each gradient lies then, 0 where there is none."""
         pairs = list(zip((*self.views, *self.losses), (*grads, loss.parts, loss.counts), strict=True))
-        for kind in self.memory:  # all of a type by one kernel
-            there = [(view, grad) for view, grad in pairs if grad is not None and view.dtype == kind]
+        for dtype in self.memory:  # all of a type by one kernel
+            there = [(view, grad) for view, grad in pairs if grad is not None and view.dtype == dtype]
             if there:
                 views, values = zip(*there, strict=True)
                 torch._foreach_copy_(views, values)

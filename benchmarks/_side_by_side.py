@@ -32,7 +32,7 @@ from rich.table import Table
 from transformers import AutoModelForSequenceClassification, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from understill.data.batch import Batches
+from understill.data.batches import Batches
 from understill.data.load import load_tasks
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens, tokenise

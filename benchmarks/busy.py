@@ -23,7 +23,8 @@ import numpy as np
 
 from _side_by_side import ENDLESS, Ours, common_options, our_model, show, write
 from understill.__main__ import WAITING
-from understill.data.batch import Batches, Stream
+from understill.data.batch import Stream
+from understill.data.batches import Batches
 from understill.data.tokens import Tokens
 from understill.losses.fused import FusedObjective
 from understill.recipe.schema import Machine, Training

@@ -53,7 +53,8 @@ from _side_by_side import (
     write,
 )
 from understill.atomic import replacing
-from understill.data.batch import Batches, Stream, sizes_on
+from understill.data.batch import Stream, sizes_on
+from understill.data.batches import Batches
 from understill.evaluate.predict import predict_all
 from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_tokenizer

@@ -29,7 +29,8 @@ from _side_by_side import ENDLESS, Ours, chosen_device, common_options, now, our
 from tokenise import memory
 from understill.atomic import fingerprint
 from understill.data import demo
-from understill.data.batch import Batches, Stream
+from understill.data.batch import Stream
+from understill.data.batches import Batches
 from understill.data.check import row_id
 from understill.data.taskdata import TaskData, Writer
 from understill.data.tokens import encode, tokenise

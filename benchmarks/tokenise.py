@@ -20,7 +20,8 @@ from transformers import AutoTokenizer
 
 from understill.atomic import fingerprint
 from understill.data import demo
-from understill.data.batch import Batches, Stream, in_order
+from understill.data.batch import Stream, in_order
+from understill.data.batches import Batches
 from understill.data.check import row_id
 from understill.data.taskdata import TaskData, Writer
 from understill.data.tokens import tokenise

@@ -43,7 +43,8 @@ from _side_by_side import (
     trainer_arguments,
     write,
 )
-from understill.data.batch import Batches, Stream, sizes_on
+from understill.data.batch import Stream, sizes_on
+from understill.data.batches import Batches
 from understill.losses.fused import FusedObjective
 from understill.models.encoder import load_tokenizer
 from understill.recipe.schema import Machine, Sampling, Training

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from understill.data.batch import Batch, Batches, Stream
+from understill.data.batch import Batch, Stream
+from understill.data.batches import Batches
 from understill.data.taskdata import TaskData, Writer
 from understill.data.tokens import Tokens
 from understill.engines.local import run_stages

@@ -15,17 +15,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from helpers import padding_of
-from understill.data.batch import (
-    PADDED,
-    Batch,
-    Batches,
-    Stream,
-    assemble,
-    in_order,
-    padded,
-    sizes_on,
-    sizes_up_to,
-)
+from understill.data.batch import PADDED, Batch, Stream, assemble, in_order, padded, sizes_on, sizes_up_to
+from understill.data.batches import Batches
 from understill.data.sampling import apportion
 from understill.data.tokens import Tokens
 from understill.recipe.schema import Sampling

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import MOOD, TASKS, TOPIC, some_batches, some_tokens
-from understill.data.batch import Batches, Stream
+from understill.data.batch import Stream
+from understill.data.batches import Batches
 from understill.data.packed import Packed, Resident, Streamed, pack, resident_bytes, room
 from understill.recipe.schema import Sampling
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from helpers import MOOD, chosen, padding_of, some_queries, some_tokens
-from understill.data.batch import Batch, Batches, Stream
+from understill.data.batch import Batch, Stream
+from understill.data.batches import Batches
 from understill.data.sampling import Part, shares
 from understill.data.tokens import Tokens
 from understill.data.units import queries_of, spans

@@ -13,7 +13,7 @@ import pytest
 
 from helpers import joint_targets, same, weights_of
 from understill import pipeline
-from understill.data.batch import Batches
+from understill.data.batches import Batches
 from understill.data.encode import all_gold
 from understill.data.groups import groups_of
 from understill.errors import UserError

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from helpers import TASKS, liven, same, some_model, some_tokens, weights_of
 from understill import kernels
-from understill.data.batch import Batches, Stream
+from understill.data.batch import Stream
+from understill.data.batches import Batches
 from understill.data.packed import Streamed, resident_bytes, room
 from understill.errors import TrainingError
 from understill.losses.composed import ComposedObjective

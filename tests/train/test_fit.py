@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import TASKS, padding_of, same, some_batches, some_model, weights_of
-from understill.data.batch import Batches
+from understill.data.batches import Batches
 from understill.errors import TrainingError
 from understill.events import Evaluated, Fitted, Report, Resumed
 from understill.losses.fused import FusedObjective

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from helpers import TASKS, liven, same, some_batches, some_model, weights_of
-from understill.data.batch import Batches
+from understill.data.batches import Batches
 from understill.errors import TrainingError, UserError
 from understill.losses.fused import FusedObjective
 from understill.models.multitask import MultiTaskModel

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from helpers import ANSWER, MOOD, STARS, chosen, liven, same, some_model, some_queries, some_tokens, weights_of, wider
-from understill.data.batch import Batch, Batches, Stream
+from understill.data.batch import Batch, Stream
+from understill.data.batches import Batches
 from understill.errors import TrainingError, UserError
 from understill.events import Fitted
 from understill.losses.fused import FusedObjective as Objective

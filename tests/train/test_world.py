@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import ANSWER, MOOD, some_batches, some_model, some_queries, some_tokens
-from understill.data.batch import Batches, Stream
+from understill.data.batch import Stream
+from understill.data.batches import Batches
 from understill.errors import UserError
 from understill.losses.fused import FusedObjective
 from understill.train.world import ALONE, World

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understill.data.batch import Batch, Batches, Rows, Stream, column_shapes, put
+from understill.data.batch import Batch, Rows, Stream, column_shapes, put
+from understill.data.batches import Batches
 from understill.data.sampling import Floats
 from understill.data.units import Ints, spans
 

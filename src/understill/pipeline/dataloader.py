@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.data.batch import Batches, Stream, sizes_on
+from understill.data.batch import Stream, sizes_on
+from understill.data.batches import Batches
 from understill.data.groups import grouping, teaching
 from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens, tokenise

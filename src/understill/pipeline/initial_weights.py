@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from understill.data.batch import Batches
+from understill.data.batches import Batches
 from understill.data.encode import has_gold
 from understill.data.groups import grouping
 from understill.evaluate.predict import features

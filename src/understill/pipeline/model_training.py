@@ -13,7 +13,7 @@ from typing import Any
 from accelerate import Accelerator
 
 from understill.atomic import write_json
-from understill.data.batch import Batches
+from understill.data.batches import Batches
 from understill.events import Evaluated, Fitted, Report, Resumed, Scored, Scores, TrainingState, Turn, Watch
 from understill.losses.fused import make_objective
 from understill.models.encoder import load_tokenizer

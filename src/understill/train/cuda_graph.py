@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from understill import kernels
-from understill.data.batch import Batches
+from understill.data.batches import Batches
 from understill.data.packed import Packed, Resident, Streamed, Stretch, resident_bytes, room
 from understill.losses.objective import Loss, Objective
 from understill.models.encoder import build_encoder

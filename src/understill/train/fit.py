@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from understill.data.batch import Batches
+from understill.data.batches import Batches
 from understill.errors import Interrupted, TrainingError, UserError
 from understill.events import Evaluated, Fitted, Report, Resumed, Scores
 from understill.losses.objective import Objective

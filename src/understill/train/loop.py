@@ -13,7 +13,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from understill.data.batch import Batch, Batches
+from understill.data.batch import Batch
+from understill.data.batches import Batches
 from understill.errors import UserError
 from understill.losses.objective import Objective
 from understill.models.multitask import MultiTaskModel

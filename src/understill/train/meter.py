@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from understill.data.batch import Batches
+from understill.data.batches import Batches
 from understill.events import Report
 from understill.losses.objective import PARTS
 from understill.train.loop import Step

@@ -31,7 +31,7 @@ def _normalised(values, scale_, bias_, column, eps, WIDTH: tl.constexpr):
     return apart / spread[:, None] * scale[None, :] + bias[None, :]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _add(
     values_, residual_, scale_, bias_, rows, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
@@ -43,7 +43,7 @@ def _add(
     tl.store(values_ + cells, values.to(values_.dtype.element_ty), mask=here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _embed(
     words_, places_, kinds_, ids_, positions_, types_, out_, scale_, bias_, rows, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,

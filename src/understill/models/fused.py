@@ -33,13 +33,13 @@ class Fused(nn.Module):
         self.pooler = copy.deepcopy(getattr(network, "pooler", None))
         if self.pooler is not None:
             self.pooler.to(dtype)
-        parts: Any = network.embeddings
-        tables = (parts.word_embeddings, parts.position_embeddings, parts.token_type_embeddings)
-        self.tables = tuple(table.weight for table in tables)
-        self.norm = parts.LayerNorm.weight, parts.LayerNorm.bias
+        body: Any = network
+        of = body.embeddings
+        self.tables = of.word_embeddings.weight, of.position_embeddings.weight, of.token_type_embeddings.weight
+        self.norm = of.LayerNorm.weight, of.LayerNorm.bias
         wider = getattr(network, "embeddings_project", None)
         self.project = self._joined(wider) if wider is not None else None
-        self.layers = [self._layer(layer) for layer in network.encoder.layer]
+        self.layers = [self._layer(layer) for layer in body.encoder.layer]
 
     def _layer(self, layer: Any) -> tuple[tuple[Tensor, Tensor], ...]:
         """Return weight and bias of a layer's products and norms, in the order of use."""
@@ -76,8 +76,8 @@ class Fused(nn.Module):
 
     def _attended(self, three: Tensor, batch: Packed) -> Tensor:
         """Return attention of queries, keys and values that lie side by side."""
-        parts = three.view(1, len(three), 3, self.heads, -1).transpose(1, 3).unbind(2)
-        attended, _ = attend(self, *parts, None, starts=batch.starts, longest=batch.longest)
+        query, key, value = three.view(1, len(three), 3, self.heads, -1).transpose(1, 3).unbind(2)
+        attended, _ = attend(self, query, key, value, None, starts=batch.starts, longest=batch.longest)
         return attended[0].flatten(1)
 
 

@@ -71,6 +71,7 @@ class MultiTaskModel(nn.Module):
 
     def rounded(self, kind: torch.dtype) -> MultiTaskModel:
         """Return the model with its encoder in a lower precision, to answer with; the heads are its own."""
+        assert isinstance(self.encoder, Encoder)  # light ones keep their precision
         twin = copy.copy(self)
         twin._modules = {**self._modules, "encoder": self.encoder.rounded(kind)}
         return twin

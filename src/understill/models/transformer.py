@@ -118,13 +118,13 @@ class Encoder(nn.Module):
         whole = tokens or self.pooling in POOLED
         if isinstance(self.network, Fused):
             types = batch.types if self.typed else torch.zeros_like(batch.types)
-            states = self.network(batch, positions, types, whole)
+            states: Tensor = self.network(batch, positions, types, whole)
         else:
             inputs: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": positions[None]}
             if self.typed:
                 inputs["token_type_ids"] = batch.types[None]
             output = self.network(**inputs, starts=batch.starts, longest=batch.longest)
-            states: Tensor = output.last_hidden_state[0]  # [tokens, width]
+            states = output.last_hidden_state[0]
         by_token = _unpack(states, batch) if tokens else None
         if self.pooling in POOLED:
             full = states.to(torch.promote_types(states.dtype, torch.float32))  # sums of many small numbers

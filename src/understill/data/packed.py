@@ -116,11 +116,11 @@ class Resident(Tables):
                 own = _columns(streams, weights, number, source, rows)
                 parts.append({**own, "ids": tokens.ids, "start": base + tokens.offsets[rows]})
                 base += len(tokens.ids)
-        dtypes = _dtypes(streams)
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in dtypes}
-        super().__init__(
-            {name: torch.from_numpy(joined[name].astype(dtype)).to(device) for name, dtype in dtypes.items()}, pad
-        )
+        columns = {}
+        for name, dtype in _dtypes(streams).items():
+            joined = np.concatenate([part[name] for part in parts], dtype=dtype, casting="unsafe")  # in one pass
+            columns[name] = torch.from_numpy(joined).to(device)
+        super().__init__(columns, pad)
 
     def load(self, batches: Batches, step: int) -> Stretch:
         """Make the rows of a step ready, with those of its whole epoch."""

@@ -71,8 +71,9 @@ class MultiTaskModel(nn.Module):
 
     def rounded(self, kind: torch.dtype) -> MultiTaskModel:
         """Return the model with its encoder in a lower precision, to answer with; the heads are its own."""
+        assert isinstance(self.encoder, Encoder)  # light ones keep their precision
         twin = copy.copy(self)
-        twin._modules = {**self._modules, "encoder": copy.deepcopy(self.encoder).to(kind)}
+        twin._modules = {**self._modules, "encoder": self.encoder.rounded(kind)}
         return twin
 
     def packs_on(self, device: torch.device) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from understill.data.batch import Batch
 from understill.data.packed import Packed, pack
 from understill.models import attention
 from understill.models.dropout import exchange_dropout
+from understill.models.fused import Fused, fits
 from understill.models.pooling import POOLED
 from understill.models.shape import HEAD_SHAPES, HeadShape
 
@@ -75,6 +77,14 @@ class Encoder(nn.Module):
                 heads, self.width // heads, min(self.config.max_position_embeddings, attention.LONGEST)
             )
 
+    def rounded(self, dtype: torch.dtype) -> Encoder:
+        """Return the encoder in a lower precision, to answer with; fused where that can be done."""
+        if not (self.packable and fits(self.network)):
+            return copy.deepcopy(self).to(dtype)
+        twin = copy.copy(self)
+        twin._modules = {**self._modules, "network": Fused(self.network, dtype)}
+        return twin
+
     @property
     def config(self) -> PreTrainedConfig:
         """The Hugging Face configuration of the network."""
@@ -96,24 +106,31 @@ class Encoder(nn.Module):
         return vectors, tokens
 
     def _read(self, batch: Batch | Packed, tokens: bool) -> tuple[Tensor, TokenStates | None]:
-        if isinstance(batch, Batch) and self.training and self.packable and _wasteful(batch):
+        if isinstance(batch, Batch) and (
+            isinstance(self.network, Fused) or (self.training and self.packable and _wasteful(batch))
+        ):
             batch = pack(batch)
         return self._packed(batch, tokens) if isinstance(batch, Packed) else self._padded(batch, tokens)
 
     def _packed(self, batch: Packed, tokens: bool) -> tuple[Tensor, TokenStates | None]:
         """Read rows that lie one after the other."""
         positions = batch.position + _first_position(self.config)
-        inputs: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": positions[None]}
-        if self.typed:
-            inputs["token_type_ids"] = batch.types[None]
-        output = self.network(**inputs, starts=batch.starts, longest=batch.longest)
-        states: Tensor = output.last_hidden_state[0]  # [tokens, width]
+        whole = tokens or self.pooling in POOLED
+        if isinstance(self.network, Fused):
+            types = batch.types if self.typed else torch.zeros_like(batch.types)
+            states: Tensor = self.network(batch, positions, types, whole)
+        else:
+            inputs: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": positions[None]}
+            if self.typed:
+                inputs["token_type_ids"] = batch.types[None]
+            output = self.network(**inputs, starts=batch.starts, longest=batch.longest)
+            states = output.last_hidden_state[0]
         by_token = _unpack(states, batch) if tokens else None
         if self.pooling in POOLED:
             full = states.to(torch.promote_types(states.dtype, torch.float32))  # sums of many small numbers
             sums = full.new_zeros(len(batch) + 1, full.shape[1]).index_add(0, batch.home, full)
             return self._scaled(sums[:-1] / batch.starts.diff().unsqueeze(1)), by_token
-        first = states[batch.starts[:-1]]
+        first = states[batch.starts[:-1]] if whole or not isinstance(self.network, Fused) else states
         if self.shape.pooler:
             pooler: nn.Module = self.network.get_submodule("pooler")
             return pooler(first.unsqueeze(1)), by_token

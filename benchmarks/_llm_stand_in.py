@@ -34,8 +34,8 @@ def _answer(prompt: str) -> dict[str, Any]:
     noise = random.Random(prompt)
     names = [re.split(r"[.:]", line)[0] for line in options.splitlines()]
     words = [set(re.findall(r"\w{3,}", line.casefold())) for line in options.splitlines()]
-    heard = set(re.findall(r"\w{3,}", text.casefold()))
-    weights = [math.exp(2 * len(mine & heard) + noise.gauss(0, 0.5)) for mine in words]
+    received = set(re.findall(r"\w{3,}", text.casefold()))
+    weights = [math.exp(2 * len(mine & received) + noise.gauss(0, 0.5)) for mine in words]
     shares = sorted(zip(names, (weight / sum(weights) for weight in weights), strict=True), key=lambda each: -each[1])
     tops = [{"token": name, "logprob": math.log(share)} for name, share in shares]
     choice = {"message": {"content": tops[0]["token"]}, "logprobs": {"content": [{**tops[0], "top_logprobs": tops}]}}

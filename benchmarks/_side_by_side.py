@@ -103,8 +103,8 @@ def take_turns(variants: Sequence[Variant], rounds: int) -> dict[str, Measured]:
             taken[variant.name].append(variant.run())
     # A variant may take more rows in one round than in another; seconds are given for those of its first.
     return {
-        name: Measured(name, found[0][0], [seconds * found[0][0] / rows for rows, seconds in found], warm_ups[name])
-        for name, found in taken.items()
+        name: Measured(name, result[0][0], [seconds * result[0][0] / rows for rows, seconds in result], warm_ups[name])
+        for name, result in taken.items()
     }
 
 
@@ -159,14 +159,14 @@ def their_model(encoder: str, task: Task, layers: int | None) -> Any:
 
 def features(rows: Rows, chosen: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
     """Return rows as Hugging Face's collator takes them: plain lists, which are quicker to read than a `Dataset`."""
-    tokens, found = rows.tokens, []
+    tokens, result = rows.tokens, []
     for row in chosen:
         ids = tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]].tolist()
         second = int(tokens.second[row])
         types = [0] * second + [1] * (len(ids) - second)
         label = int(tokens.gold[row])
-        found.append({"input_ids": ids, "token_type_ids": types, "attention_mask": [1] * len(ids), "label": label})
-    return found
+        result.append({"input_ids": ids, "token_type_ids": types, "attention_mask": [1] * len(ids), "label": label})
+    return result
 
 
 # Training ------------------------------------------------------------------------------------------------------------

@@ -30,13 +30,13 @@ def glue(folder: Path, place: str, task: str) -> TaskData:
 
 def taggers(wanted: list[str]) -> list[str | None]:
     """Return no tagger at all, and those that are installed."""
-    found: list[str | None] = [None]
+    result: list[str | None] = [None]
     for name in wanted:
         try:
-            found.append(find_tagger(name).name)
+            result.append(find_tagger(name).name)
         except UserError as error:
             print(error)
-    return found
+    return result
 
 
 def measure(data: TaskData, tagger: str | None, options: argparse.Namespace, out: Path) -> dict[str, Any]:

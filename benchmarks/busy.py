@@ -151,14 +151,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     options.layers = options.layers or (2 if options.small else None)
     options.seconds = options.seconds or (1.0 if options.small else 3.0)
-    found = measure(options)
-    first = found[0]
+    result = measure(options)
+    first = result[0]
     lines = [
         [
             each["variant"], f"{each['alone']:,.0f}", f"{each['beside']:,.0f}", f"{each['share']:.0%}",
             f"{each['alone'] / first['alone']:.2f}", f"{each['beside'] / first['beside']:.2f}",
         ]
-        for each in found
+        for each in result
     ]  # fmt: skip
     beside = f"beside {options.processes} busy"
     columns = [
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = {
         name: getattr(options, name) for name in ("encoder", "layers", "seconds", "processes", "rounds")
     }  # fmt: skip
-    write(options.out, "cpu", settings, found)
+    write(options.out, "cpu", settings, result)
 
 
 if __name__ == "__main__":

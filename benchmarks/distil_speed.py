@@ -96,15 +96,15 @@ class Bench:
     def label(self) -> tuple[int, float]:
         """Let the teacher answer every row, and keep, check and read its answers as a run does."""
         data, start = self.rows.data, now(self.device)
-        said = predict_all(self.teacher, self.rows.tokens, [data.task], self.options.label_batch)[data.task.name]
+        output = predict_all(self.teacher, self.rows.tokens, [data.task], self.options.label_batch)[data.task.name]
         with tempfile.TemporaryDirectory(dir=self.folder) as fresh:
             place = Path(fresh) / "targets"
             with replacing(place) as part:
                 one = [TeacherFacts("t", "d", None)]
-                write_targets(part, data, one, {"logits": [said.logits]}, dtype="float16", rule={})
-            found = read_targets(place, data, {"t": "d"})
+                write_targets(part, data, one, {"logits": [output.logits]}, dtype="float16", rule={})
+            result = read_targets(place, data, {"t": "d"})
         one: dict[str, Any] = {"combine": "mean_probabilities", "weights": np.ones(1)}
-        self.answers = join(found.logits, False, form="log_probabilities", temperature=TEMPERATURE, **one)
+        self.answers = join(result.logits, False, form="log_probabilities", temperature=TEMPERATURE, **one)
         return data.rows, now(self.device) - start
 
     def batches(self, answers: Any = None) -> Batches:
@@ -278,20 +278,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         source = {"demo": {"rows": options.rows}}
         rows = load_rows([TASK], options.encoder, options.max_length, Path(folder), **source)[TASK]
         spent, measured, note = measure(Bench(rows, options, Path(folder)), options.rounds)
-    found, lines = [], []
+    result, lines = [], []
     live = spent["a live teacher"]
     for name, (once, epoch) in spent.items():
         totals = {epochs: once + epochs * epoch for epochs in EPOCHS}
         ratios = {epochs: (live[0] + epochs * live[1]) / total for epochs, total in totals.items()}
         lines.append([name, f"{once:.2f}", f"{epoch:.2f}", *(f"{totals[n]:.2f} ({ratios[n]:.2f}×)" for n in EPOCHS)])
         each = {"variant": name, "seconds_once": once, "seconds_epoch": epoch, "rounds": measured[name].seconds}
-        found.append({**each, "seconds": totals, "ratio": ratios})
+        result.append({**each, "seconds": totals, "ratio": ratios})
     columns = ["variant", "once, s", "epoch, s", *(f"{n} epoch{'s' if n > 1 else ''}, s" for n in EPOCHS)]
     show(
         f"Distillation of {options.rows:,} rows; in brackets, times as fast as a live teacher", 1, columns, lines, note
     )
     chosen = {key: getattr(options, key) for key in ("encoder", "layers", "rows", "batch", "label_batch", "max_length")}
-    write(options.out, options.device, {**chosen, "task": TASK, "rounds": options.rounds, "note": note}, found)
+    write(options.out, options.device, {**chosen, "task": TASK, "rounds": options.rounds, "note": note}, result)
 
 
 if __name__ == "__main__":

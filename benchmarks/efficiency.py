@@ -105,18 +105,18 @@ def line_up(options: argparse.Namespace, sentences: list[str]) -> list[TimedMode
 
     layers, width, heads = options.shape
     small = bert(MINILM, room) if options.random else our_model(options.encoder, [TASK], None, options.max_length)
-    found = [encoder(f"BERT {layers}×{width}×{heads}", bert(options.shape, room))]
-    found.append(encoder("minilm shape" if options.random else Path(options.encoder).name, small))
+    actual = [encoder(f"BERT {layers}×{width}×{heads}", bert(options.shape, room))]
+    actual.append(encoder("minilm shape" if options.random else Path(options.encoder).name, small))
     if options.mpnet:
         mpnet = Encoder(MPNetModel(MPNetConfig(vocab_size=room)))
-        found.append(encoder("mpnet shape", MultiTaskModel(mpnet, [TASK], HeadsSpec())))
+        actual.append(encoder("mpnet shape", MultiTaskModel(mpnet, [TASK], HeadsSpec())))
     for hidden, dense in BILSTMS:
         model = over_words("bilstm", len(words), hidden, dense)
-        found.append(TimedModel(f"BiLSTM {hidden}/{dense}", model, read_words, options.max_length))
-    found.append(TimedModel("static", over_words("static", len(words)), read_words, options.max_length))
+        actual.append(TimedModel(f"BiLSTM {hidden}/{dense}", model, read_words, options.max_length))
+    actual.append(TimedModel("static", over_words("static", len(words)), read_words, options.max_length))
     if options.device == "cuda":
-        found += [replace(each, exact=True) for each in found if each.name.startswith(("BERT", "BiLSTM"))]
-    return found
+        actual += [replace(each, exact=True) for each in actual if each.name.startswith(("BERT", "BiLSTM"))]
+    return actual
 
 
 def scaled(result: Efficiency, part: str, total: int) -> float:

@@ -161,18 +161,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(name)
         model = train_student(folder / "runs", 500 if options.small else 4000)
         make_shards(folder / "shards", options.shards, options.rows)
-        found = [killed_run(folder, model, options), *side_by_side(folder, model, options)]
+        result = [killed_run(folder, model, options), *side_by_side(folder, model, options)]
     lines = [
         [
             each["variant"], f"{each['rows']:,}", f"{each['seconds']:,.0f}", f"{each['rows_per_second']:,.0f}",
             f"{each['rows'] / each['cpu_seconds']:,.0f}" if each["cpu_seconds"] else "",
             f"{each['peak_mib']:,.0f}" if each["peak_mib"] else "",
         ]
-        for each in found
+        for each in result
     ]  # fmt: skip
     show("Labelling shards", 1, ["variant", "rows", "seconds", "rows/s", "rows/s of a core", "peak MiB"], lines)
     settings = {key: getattr(options, key) for key in ("shards", "rows", "kills", "some")}
-    write(options.out, "cpu", {**settings, "cores": os.cpu_count(), "load": os.getloadavg()}, found)
+    write(options.out, "cpu", {**settings, "cores": os.cpu_count(), "load": os.getloadavg()}, result)
 
 
 def killed_run(folder: Path, model: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def side_by_side(folder: Path, model: Path, options: argparse.Namespace) -> Iter
     begun, cpu = time.monotonic(), time.process_time()
     plain_loop(model, some, folder / "plain")
     rows = options.some * options.rows
-    found = [("a plain loop", time.monotonic() - begun, time.process_time() - cpu, None)]
+    result = [("a plain loop", time.monotonic() - begun, time.process_time() - cpu, None)]
     ways = {"one process": (), "two processes": ("--processes", 2)}
     if options.ray:
         ways["Ray, two nodes"] = ("--engine", "ray", "--processes", 2)
@@ -204,8 +204,8 @@ def side_by_side(folder: Path, model: Path, options: argparse.Namespace) -> Iter
         cpu = spent()
         _, seconds, peak = call(("label", model, "--in", some, "--out", target, *more))
         check(some, target)
-        found.append((name, seconds, spent() - cpu, peak))
-    for name, seconds, cpu, peak in found:
+        result.append((name, seconds, spent() - cpu, peak))
+    for name, seconds, cpu, peak in result:
         yield {
             "variant": name, "rows": rows, "seconds": seconds, "rows_per_second": rows / seconds,
             "cpu_seconds": cpu, "peak_mib": peak,

@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measured = take_turns(variants, options.rounds)
         length = float(rows.tokens.lengths.mean())
     basis = measured["pipeline"].rate
-    found = [
+    result = [
         {
             "variant": each.name, "rows": each.rows, "rows_per_second": each.rate, "seconds": each.seconds,
             "ratio": each.rate / basis,
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show(title, 1, ["variant", "sentences", "sentences/s", "× pipeline"], lines)
     keys = ("encoder", "layers", "batch", "pipeline_batch", "best_batch", "max_length", "rounds")
     chosen = {key: getattr(options, key) for key in keys}
-    write(options.out, options.device, {**chosen, "task": name, "tokens_per_row": length}, found)
+    write(options.out, options.device, {**chosen, "task": name, "tokens_per_row": length}, result)
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def measure(point: dict[str, Any], folder: Path) -> dict[str, Any]:
     Batches([Stream(at, [each]) for at, each in enumerate(tokens)], batch=training.batch, seed=0).rows(0)
     clock.append(now(device))
     peaks["plan"] = memory()["VmHWM"]
-    said = [
+    output = [
         join(
             np.stack([predict_all(teacher, own, [task], 64)[task.name].logits for teacher in teachers]),
             task.kind.name == "regression",
@@ -119,7 +119,7 @@ def measure(point: dict[str, Any], folder: Path) -> dict[str, Any]:
     clock.append(now(device))
     peaks["label"] = memory()["VmHWM"]
     streams = [
-        Stream(at, [own], columns={"logits": each}) for at, (own, each) in enumerate(zip(tokens, said, strict=True))
+        Stream(at, [own], columns={"logits": each}) for at, (own, each) in enumerate(zip(tokens, output, strict=True))
     ]
     batches = Batches(streams, batch=training.batch, seed=0)
     student = our_model(point["encoder"], tasks, None, length)
@@ -157,8 +157,8 @@ def take(point: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{point}: {done.stderr.strip()[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def tiny(folder: Path) -> str:
@@ -194,12 +194,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         encoder = options.encoder or (tiny(Path(folder)) if options.small else "minilm")
         settings = {"encoder": encoder, "device": device, "steps": options.steps, "batch": 32 if options.small else 128}
         known: dict[str, dict[str, Any]] = {}
-        found = []
+        result = []
         for axis, value, point in points(options):
             place = json.dumps(point)
             if place not in known:
                 known[place] = take(point, settings)
-            found.append({"axis": axis, "value": value, **point, **known[place]})
+            result.append({"axis": axis, "value": value, **point, **known[place]})
     settings["encoder"] = options.encoder or ("tiny" if options.small else "minilm")
     lines = [
         [
@@ -207,9 +207,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{1e6 * row['seconds'] / row['rows']:,.1f}", f"{1000 * row['step']:.2f}", f"{row['peak_mib']:,.0f}",
             f"{row['cuda_peak_mib']:,.0f}" if row["cuda_peak_mib"] else "",
         ]
-        for row in found
+        for row in result
     ]  # fmt: skip
-    by_rows = [row for row in found if row["axis"] == "rows"]
+    by_rows = [row for row in result if row["axis"] == "rows"]
     note = ""
     if by_rows:
         settings["exponents"] = {key: slope(by_rows, key) for key in ("seconds", *STAGES, "step")}
@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         note = f"Exponents of time against rows: {figures}. Memory: {settings['bytes_per_row']:,.0f} bytes a row."
     columns = ["axis", "value", *(f"{stage}, s" for stage in STAGES), "µs/row", "ms/step", "peak MiB", "CUDA MiB"]
     show("Growth", 1, columns, lines, note)
-    write(options.out, device, settings, found)
+    write(options.out, device, settings, result)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = {"encoder": options.encoder, "layers": options.layers, "max_length": options.max_length}
     flags = {"precision": "bf16" if options.device == "cuda" else "fp32", "best_flags": best_flags(options.device)}
     columns = ["variant", "rows/s", "ms/step", "preparing, s", "× Trainer"]
-    found = []
+    result = []
     with tempfile.TemporaryDirectory() as folder:
         rows = load_rows(names, options.encoder, options.max_length, Path(folder), **source)
         for setting in settings:
@@ -180,14 +180,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     each.name, f"{each.rate:,.0f}", f"{1000 * setting.batch / each.rate:,.2f}",
                     f"{each.preparation:.1f}", f"{ratio:.2f}" if ratio else "",
                 ])  # fmt: skip
-                found.append({
+                result.append({
                     "setting": setting.name, "batch": setting.batch, "variant": each.name,
                     "rows_per_second": each.rate, "rows": each.rows, "seconds": each.seconds,
                     "preparation": each.preparation, "ratio": ratio,
                 })  # fmt: skip
             # At once, so that a run that is cut short has shown what it found.
             show(f"{setting.name}, batch {setting.batch}: medians of rounds that took turns", 1, columns, lines)
-            write(options.out, options.device, {**chosen, **flags, "data": source, "rounds": options.rounds}, found)
+            write(options.out, options.device, {**chosen, **flags, "data": source, "rounds": options.rounds}, result)
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ class Browser:
             assert piece, "the browser has ended"
             self.rest += piece
         message, self.rest = self.rest.split(b"\0", 1)
-        found: dict[str, Any] = json.loads(message)
-        return found
+        actual: dict[str, Any] = json.loads(message)
+        return actual
 
     def call(self, method: str, **values: Any) -> dict[str, Any]:
         """Ask for something and return the answer."""
@@ -89,17 +89,17 @@ class Browser:
 
     def run(self, script: str) -> Any:
         """Return what an expression comes to on the page, a promise too."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        actual = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in actual, actual
+        return actual["result"].get("value")
 
     def wait(self, script: str, seconds: float = 20) -> Any:
         """Wait until an expression is true on the page, and return it."""
         until = time.monotonic() + seconds
-        while not (found := self.run(script)):
-            assert time.monotonic() < until, f"{script} has not become true; the page says: {self.said}"
+        while not (actual := self.run(script)):
+            assert time.monotonic() < until, f"{script} has not become true; the page says: {self.shown_text}"
             time.sleep(0.02)
-        return found
+        return actual
 
     def press(self, key: str, modifiers: int = 0) -> None:
         """Press a key, as a hand would; modifiers are the protocol's: 1 alt, 2 control, 4 meta, 8 shift."""
@@ -116,9 +116,9 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Click in the middle of an element, which has to be there to be seen."""
-        found = f"document.querySelector({json.dumps(selector)})"
-        self.run(f"{found}.scrollIntoView({{block: 'center'}})")
-        box = self.run(f"(({{x, y, width, height}}) => [x, y, width, height])({found}.getBoundingClientRect())")
+        actual = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{actual}.scrollIntoView({{block: 'center'}})")
+        box = self.run(f"(({{x, y, width, height}}) => [x, y, width, height])({actual}.getBoundingClientRect())")
         assert box[2] and box[3], f"{selector} is not to be seen"
         where = {"x": box[0] + box[2] / 2, "y": box[1] + box[3] / 2, "button": "left", "clickCount": 1}
         self.call("Input.dispatchMouseEvent", type="mousePressed", **where)
@@ -138,8 +138,8 @@ class Browser:
         self.click(selector)
         until = time.monotonic() + 20
         # A file has its name before it has its bytes: only the browser knows when it is whole.
-        told = "Browser.downloadProgress"
-        while "completed" not in [e["params"]["state"] for e in self.events[known:] if e["method"] == told]:
+        reported = "Browser.downloadProgress"
+        while "completed" not in [e["params"]["state"] for e in self.events[known:] if e["method"] == reported]:
             assert time.monotonic() < until, "nothing was downloaded"
             time.sleep(0.02)
             self.run("0")  # events come in with answers
@@ -159,7 +159,7 @@ class Browser:
         file.write_bytes(b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     @property
-    def said(self) -> str:
+    def shown_text(self) -> str:
         """All the text that is to be seen."""
         return str(self.run("document.body.innerText"))
 

@@ -225,7 +225,7 @@ class Trial:
     kind: str
     what: str
     outcome: str
-    told: str
+    reported: str
 
 
 class Trials:
@@ -270,9 +270,9 @@ class Trials:
         if code == 2 and named:
             return Trial(scene.name, kind, what, "refused", err)
         wanted = self.wanted[scene.name]
-        found = {} if code else results_in(self.world.runs, "whole") if scene.kept else {"printed": out}
-        if found != wanted:
-            differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
+        result = {} if code else results_in(self.world.runs, "whole") if scene.kept else {"printed": out}
+        if result != wanted:
+            differing = [name for name in {**wanted, **result} if wanted.get(name) != result.get(name)]
             return Trial(scene.name, kind, what, "unnoticed", f"exit {code}, {differing}: {err[-500:]}")
         if path.exists() and path.read_bytes() == spoilt:
             outcome = "not read" if FREE.search(str(file)) or not scene.kept else "unnoticed"
@@ -286,8 +286,8 @@ def as_table(trials: Sequence[Trial]) -> str:
     for trial in trials:
         counts.setdefault((trial.scene, trial.kind), Counter())[trial.outcome] += 1
     lines = [f"{'state':<20} {'file':<62} " + " ".join(f"{name:>10}" for name in OUTCOMES)]
-    for (scene, kind), found in sorted(counts.items()):
-        lines.append(f"{scene:<20} {kind:<62} " + " ".join(f"{found[name] or '':>10}" for name in OUTCOMES))
+    for (scene, kind), result in sorted(counts.items()):
+        lines.append(f"{scene:<20} {kind:<62} " + " ".join(f"{result[name] or '':>10}" for name in OUTCOMES))
     total = Counter(trial.outcome for trial in trials)
     lines.append(f"{'all':<20} {len(trials):<62} " + " ".join(f"{total[name]:>10}" for name in OUTCOMES))
     return "\n".join(lines)

@@ -83,10 +83,10 @@ def serving(
         )
     try:
         assert process.stdout
-        said = process.stdout.readline()
-        assert said.startswith("serving "), log.read_text(encoding="utf-8")
+        output = process.stdout.readline()
+        assert output.startswith("serving "), log.read_text(encoding="utf-8")
         # No certificates: to read them takes longer than all else that a client does.
-        with httpx.Client(base_url=said.split()[-1], timeout=30, verify=False) as client:
+        with httpx.Client(base_url=output.split()[-1], timeout=30, verify=False) as client:
             yield Served(process, client, log)
     finally:
         process.terminate()

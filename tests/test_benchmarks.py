@@ -66,10 +66,10 @@ def test_scaling_measures_a_point(bench: Any, tiny: Path, tmp_path: Path) -> Non
     size = {"rows": 300, "length": 24, "tasks": 4, "teachers": 2}
     point = {**size, "encoder": str(tiny), "device": "cpu", "steps": 2, "batch": 8}
     scaling.generate(point, tmp_path)
-    found = scaling.measure(point, tmp_path)
-    assert found["tokens"] > 300 * 12 and found["step"] > 0
-    assert list(found["peaks_mib"]) == ["start", "tokenise", "plan", "label", "train"]
-    assert math.isclose(found["seconds"], sum(found[stage] for stage in scaling.STAGES))
+    result = scaling.measure(point, tmp_path)
+    assert result["tokens"] > 300 * 12 and result["step"] > 0
+    assert list(result["peaks_mib"]) == ["start", "tokenise", "plan", "label", "train"]
+    assert math.isclose(result["seconds"], sum(result[stage] for stage in scaling.STAGES))
 
 
 @pytest.mark.slow
@@ -144,8 +144,8 @@ def test_the_report_of_a_large_dev_set_is_measured(
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     benchmark = importlib.import_module("report")
     benchmark.report(benchmark.make_run(tmp_path, None, 400))
-    told = capsys.readouterr().out
-    assert "of one core), " in told and "peak memory: " in told
+    reported = capsys.readouterr().out
+    assert "of one core), " in reported and "peak memory: " in reported
 
 
 @pytest.mark.slow

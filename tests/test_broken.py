@@ -47,11 +47,11 @@ def run_here(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[i
 
 def run_alone(arguments: list[str], folder: Path) -> tuple[int, str, str]:
     """Run the program in a process of its own."""
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "understill", *arguments],
         cwd=folder, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    return told.returncode, told.stdout, told.stderr
+    return reported.returncode, reported.stdout, reported.stderr
 
 
 def check_message(case: str, message: str, folder: Path, tiny: Path) -> None:

@@ -109,12 +109,14 @@ def test_triton_is_told_the_names_and_sizes_of_the_real_graph(kind: str, tmp_pat
     config = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True).stdout
     assert config.startswith('backend: "onnxruntime"\n'), "Triton names the model after its folder"
     entry = r'name: "(\w+)", data_type: (\w+), dims: \[ (.*?) \]'
-    told = {name: (kind, [int(size) for size in sizes.split(",")]) for name, kind, sizes in re.findall(entry, config)}
+    reported = {
+        name: (kind, [int(size) for size in sizes.split(",")]) for name, kind, sizes in re.findall(entry, config)
+    }
     rows, ids = ("TYPE_INT64", [-1]), ("TYPE_INT64", [-1, -1])
-    assert {name: told.pop(name) for name in OnnxModel(tmp_path / "inbox").asks} == {
+    assert {name: reported.pop(name) for name in OnnxModel(tmp_path / "inbox").asks} == {
         "ids": ids, "lengths": rows, "second": rows,
     }  # fmt: skip
-    assert told == {f"logits_{task.name}": ("TYPE_FP32", [-1, task.outputs]) for task in folder.tasks}
+    assert reported == {f"logits_{task.name}": ("TYPE_FP32", [-1, task.outputs]) for task in folder.tasks}
 
 
 def test_a_folder_without_a_graph_is_one_sentence(tmp_path: Path) -> None:

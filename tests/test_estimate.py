@@ -45,14 +45,14 @@ def test_the_steps_are_those_the_loop_takes(
     study = pipeline.make_study(make_tiny(tasks=tasks, training=training))
     plan = study.plan
     (model,) = plan.models
-    found = estimate(study, timed=timed)["multi"]
+    result = estimate(study, timed=timed)["multi"]
     tokenizer = load_tokenizer(model.start.name, model.start.place)
     lengths = {task.name: max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
     tokens = pipeline.Tokeniser(tokenizer, lengths, tmp_path, lambda event: None)
     batches = pipeline.make_batches(plan, model, tokens, {})
-    assert found.steps == total_steps(plan.recipe.training, batches.steps_per_epoch)
-    assert 0 < found.seconds < 600 and found.timed == timed
-    assert 8 <= found.tokens <= 32
+    assert result.steps == total_steps(plan.recipe.training, batches.steps_per_epoch)
+    assert 0 < result.seconds < 600 and result.timed == timed
+    assert 8 <= result.tokens <= 32
 
 
 def test_each_model_has_its_own_estimate_and_a_finished_one_none(make_tiny: Callable[..., Recipe]) -> None:
@@ -90,10 +90,10 @@ def test_looks_at_dev_and_the_linear_probe_count_a_third_of_a_trained_row(
     monkeypatch.setattr("understill.estimate._step_seconds", lambda *_: 0.25)
     looks = {"steps": 6, "batch": 8, "evaluate": "2 steps"}
     study = pipeline.make_study(make_tiny(tasks=["mood"], training=looks))
-    (found,) = estimate(study, timed=True).values()
+    (result,) = estimate(study, timed=True).values()
     splits = study.plan.loaded["mood"].splits
     read = (3 + 1) * splits["dev"].rows + splits["train"].rows
-    assert found.seconds == pytest.approx(0.25 * (6 + read / 3 / 8))
+    assert result.seconds == pytest.approx(0.25 * (6 + read / 3 / 8))
 
 
 def test_without_timing_no_weights_are_loaded_and_the_machine_is_measured_once(
@@ -125,9 +125,9 @@ def test_a_rough_time_is_steps_times_tokens_times_parameters(
     encoder = load_encoder(study.plan.models[0].settings.encoder)
     whole = sum(each.numel() for each in encoder.parameters())
     inner = whole - sum(value.numel() for name, value in encoder.named_parameters() if "_embeddings" in name)
-    (found,) = estimate(study).values()
-    step = 8 * found.tokens * inner * 1e-6 + whole * 1e-5
-    assert found.seconds == pytest.approx(6 * (estimating.OVERHEAD + step))
+    (result,) = estimate(study).values()
+    step = 8 * result.tokens * inner * 1e-6 + whole * 1e-5
+    assert result.seconds == pytest.approx(6 * (estimating.OVERHEAD + step))
 
 
 def test_fewer_layers_are_foreseen_to_take_less(

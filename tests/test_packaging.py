@@ -31,13 +31,13 @@ def project() -> dict[str, Any]:
 
 def pins() -> dict[str, Version]:
     """The tested versions, by canonical name."""
-    found = {}
+    result = {}
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             name, _, version = line.partition("==")
-            assert canonicalize_name(name) not in found, f"{name} is pinned twice"
-            found[canonicalize_name(name)] = Version(version)
-    return found
+            assert canonicalize_name(name) not in result, f"{name} is pinned twice"
+            result[canonicalize_name(name)] = Version(version)
+    return result
 
 
 def own_files() -> list[Path]:
@@ -61,8 +61,8 @@ def test_help_lists_every_target_and_every_listed_target_exists() -> None:
     listed = set(re.findall(r"^  make ([a-z-]+) ", shown, flags=re.MULTILINE))
     assert listed == TARGETS
     for target in sorted(listed):
-        told = subprocess.run([make, "--dry-run", target], cwd=ROOT, capture_output=True, timeout=60, check=False)
-        assert told.returncode == 0, told.stderr
+        reported = subprocess.run([make, "--dry-run", target], cwd=ROOT, capture_output=True, timeout=60, check=False)
+        assert reported.returncode == 0, reported.stderr
 
 
 def test_an_old_python_is_refused_with_a_sentence(tmp_path: Path) -> None:
@@ -74,11 +74,11 @@ def test_an_old_python_is_refused_with_a_sentence(tmp_path: Path) -> None:
     old.chmod(0o755)
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
-    told = subprocess.run(
+    reported = subprocess.run(
         [make, "install", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
-    assert told.returncode != 0
-    assert "needs Python 3.11 or newer" in told.stderr
+    assert reported.returncode != 0
+    assert "needs Python 3.11 or newer" in reported.stderr
 
 
 def test_the_extras_are_the_ones_that_are_promised(project: dict[str, Any]) -> None:
@@ -127,12 +127,12 @@ def test_no_file_names_the_machine_it_was_made_on() -> None:
         ["pypi" + r"\.org", "file" + "s.pythonhosted", "index" + "-url", "trusted" + "-host", "file:" + "//"]
     )
     pattern = re.compile(rf"(?<![\w.~*])/(?:{folders})/|{indexes}")
-    files, found = own_files(), []
+    files, result = own_files(), []
     for path in files:
         text = path.read_text(encoding="utf-8", errors="replace")
-        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in pattern.finditer(text)]
+        result += [f"{path.relative_to(ROOT)}: {match[0]}" for match in pattern.finditer(text)]
     assert len(files) > 20
-    assert not found
+    assert not result
 
 
 def test_links_between_the_pages_lead_somewhere() -> None:

@@ -70,10 +70,10 @@ def test_word_vectors_are_counted_apart(predictor: TorchModel) -> None:
 def test_models_of_all_kinds_are_measured_side_by_side(predictor: TorchModel) -> None:
     teacher = of_folder("teacher", predictor.folder)
     students = [over_words("bilstm"), replace(over_words("static"), sentences=3)]
-    found = measure([teacher, *students], TEXTS, "cpu", batch=2, rounds=3, singles=4)
-    assert [each.name for each in found] == ["teacher", "bilstm", "static"]
-    assert [each.texts for each in found] == [4, 4, 3]
-    for each in found:
+    result = measure([teacher, *students], TEXTS, "cpu", batch=2, rounds=3, singles=4)
+    assert [each.name for each in result] == ["teacher", "bilstm", "static"]
+    assert [each.texts for each in result] == [4, 4, 3]
+    for each in result:
         assert each.parameters > each.embeddings > 0 and each.precision == "fp32"
         assert each.peak_bytes is None or each.peak_bytes >= 4 * each.parameters
         assert set(each.seconds) == set(each.latency) == {"model", "text to answer"}
@@ -82,7 +82,7 @@ def test_models_of_all_kinds_are_measured_side_by_side(predictor: TorchModel) ->
         assert all(0 < model < whole for model, whole in pairs)
         for latency in each.latency.values():
             assert 0 < latency.median <= latency.p95 <= latency.p99
-    assert found[0].file_bytes == (predictor.folder.path / "model.safetensors").stat().st_size
+    assert result[0].file_bytes == (predictor.folder.path / "model.safetensors").stat().st_size
 
 
 def test_every_round_has_every_model_once_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,12 +103,12 @@ def test_every_round_has_every_model_once_in_an_order_of_its_own(monkeypatch: py
 @given(st.integers(1, 300), st.integers(1, 320))
 def test_a_share_has_the_lengths_of_the_whole_and_neighbours_side_by_side(count: int, total: int) -> None:
     texts = ["x" * number for number in np.random.default_rng(total).permutation(total)]
-    found = _share(texts, count)
+    result = _share(texts, count)
     if count >= total:
-        assert found == texts
+        assert result == texts
         return
-    assert count - RUN < len(found) <= count and len(set(found)) == len(found) and found == sorted(found)
-    lengths = [len(text) for text in found]
+    assert count - RUN < len(result) <= count and len(set(result)) == len(result) and result == sorted(result)
+    lengths = [len(text) for text in result]
     assert np.mean(lengths) == pytest.approx((total - 1) / 2, abs=1)
     runs = [lengths[start : start + RUN] for start in range(0, len(lengths), RUN)]
     assert all(run[-1] - run[0] == len(run) - 1 for run in runs)
@@ -116,8 +116,8 @@ def test_a_share_has_the_lengths_of_the_whole_and_neighbours_side_by_side(count:
 
 def test_pairs_are_measured_as_pairs(predictor: TorchModel) -> None:
     pairs = [(text, TEXTS[-number]) for number, text in enumerate(TEXTS)]
-    (found,) = measure([over_words("bilstm", (TOPIC,))], pairs, "cpu", rounds=2, singles=2)
-    assert found.texts == 4
+    (result,) = measure([over_words("bilstm", (TOPIC,))], pairs, "cpu", rounds=2, singles=2)
+    assert result.texts == 4
     assert of_folder("m", predictor.folder, pair=True).max_length == 32
 
 
@@ -135,6 +135,6 @@ def test_precisions_and_memory_on_a_gpu() -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     candidate = over_words("bilstm")
-    found = measure([candidate, replace(candidate, exact=True)], TEXTS, "cuda", rounds=2, singles=2)
-    assert [each.precision for each in found] == ["fp16", "fp32"]
-    assert all(each.peak_bytes for each in found)
+    result = measure([candidate, replace(candidate, exact=True)], TEXTS, "cuda", rounds=2, singles=2)
+    assert [each.precision for each in result] == ["fp16", "fp32"]
+    assert all(each.peak_bytes for each in result)

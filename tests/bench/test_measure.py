@@ -74,15 +74,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_forms_stand_side_by_side(folders: dict[str, Path]) -> None:
     subjects, task = open_subjects([folders[form] for form in FORMS])
     assert task == MOOD and [each.form for each in subjects] == list(FORMS)
-    told: list[Any] = []
-    bench = measure(subjects, task, made_up(False)[:8], rounds=3, http=False, watch=told.append)
+    reported: list[Any] = []
+    bench = measure(subjects, task, made_up(False)[:8], rounds=3, http=False, watch=reported.append)
     assert [each.form for each in bench.models] == list(FORMS)
     for each in bench.models:
         assert set(each.seconds) == {TOKENS, MODEL} and set(each.latency) == {MODEL}
         assert all(len(each.rates(part)) == 3 and min(each.rates(part)) > 0 for part in each.seconds)
         assert 0 < each.latency[MODEL].median <= each.latency[MODEL].p95
     assert bench.models[3].bytes < bench.models[2].bytes
-    turns = [event.who for event in told if "text to answer, round" in getattr(event, "what", "")]
+    turns = [event.who for event in reported if "text to answer, round" in getattr(event, "what", "")]
     assert all(set(turns[first : first + 4]) == {str(folders[form]) for form in FORMS} for first in (0, 4, 8))
     told_of = json.loads(json.dumps(bench.to_json()))["models"][1]
     assert told_of["form"] == "torch"
@@ -119,17 +119,17 @@ def test_a_rate_is_texts_by_seconds_however_often_they_are_answered_in_a_turn(
     clocked: Clocked, turn: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "TURN", turn)
-    told: list[Any] = []
-    bench = measure([clocked.subject], MOOD, list("abcdefgh"), rounds=2, http=False, watch=told.append)
+    reported: list[Any] = []
+    bench = measure([clocked.subject], MOOD, list("abcdefgh"), rounds=2, http=False, watch=reported.append)
     assert [bench.models[0].rates(part).tolist() for part in (TOKENS, MODEL)] == [[8.0, 8.0], [8.0, 8.0]]
     again = 2 if turn else 1
     whole = [asked for asked in clocked.asked if asked == list("abcdefgh")]
     assert len(whole) == 2 * (1 + 2 * again), "in both parts once to warm up, then in each round"
-    (expected,) = [event.seconds for event in told if isinstance(event, Expected)]
+    (expected,) = [event.seconds for event in reported if isinstance(event, Expected)]
     single = (measuring.SINGLES + measuring.SINGLES // measuring.RUN) / 8
     assert expected == pytest.approx(2 * 2 * again + single)
-    turns = [event.turn for event in told[told.index(Expected(expected)) + 1 :]]
-    assert turns == list(range(told[-1].total)), "and then the last turn is over"
+    turns = [event.turn for event in reported[reported.index(Expected(expected)) + 1 :]]
+    assert turns == list(range(reported[-1].total)), "and then the last turn is over"
 
 
 def test_single_texts_are_asked_one_by_one(clocked: Clocked) -> None:
@@ -217,10 +217,10 @@ def test_a_table_has_room_for_every_number_and_names_what_a_server_runs(capsys: 
         for name, (form, latency) in forms.items()
     ]
     terminal.show_bench(Bench("mood", 512, 20.0, 1, {"cores": 2}, tuple(models)))
-    said = capsys.readouterr().out
-    assert "512 texts of mood, 1 round, 2 cores" in said
-    rows = [line for line in said.splitlines() if " to " in line and "texts" not in line and "low" not in line]
-    assert max(map(len, said.splitlines())) <= 120 and "…" not in said
+    output = capsys.readouterr().out
+    assert "512 texts of mood, 1 round, 2 cores" in output
+    rows = [line for line in output.splitlines() if " to " in line and "texts" not in line and "low" not in line]
+    assert max(map(len, output.splitlines())) <= 120 and "…" not in output
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in rows]
     assert [row[:2] for row in cells] == [
         *(["hf/mood", "pipeline()"], ["onnx", "ONNX float32"], ["int8", "ONNX int8"]),
@@ -262,16 +262,16 @@ print(*[name for name in ("torch", "transformers", "pyarrow", "scipy") if name i
     asked += ["--json", str(tmp_path / "bench.json")]
     done = subprocess.run([sys.executable, "-c", program, *asked], capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines()[-1] == " imported".strip(), done.stdout + done.stderr
-    found = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
-    assert [each["form"] for each in found["models"]] == list(FORMS[2:])
-    assert found["texts"] == COUNT and found["machine"]["cores"] >= 1 and "torch_threads" not in found["machine"]
+    result = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert [each["form"] for each in result["models"]] == list(FORMS[2:])
+    assert result["texts"] == COUNT and result["machine"]["cores"] >= 1 and "torch_threads" not in result["machine"]
 
 
 # The verb -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("models", "more", "said"),
+    ("models", "more", "output"),
     [
         (["ONNX int8"], ["--task", "mod"], 'no task "mod"; did you mean "mood"?'),
         (["ONNX int8", "pairs"], ["--task", "mood"], "not all models have the task mood"),
@@ -281,13 +281,13 @@ print(*[name for name in ("torch", "transformers", "pyarrow", "scipy") if name i
     ],
 )
 def test_a_mistake_is_one_sentence(
-    folders: dict[str, Path], models: list[str], more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    folders: dict[str, Path], models: list[str], more: list[str], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["bench", *(str(folders[name]) for name in models), *more])
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
     assert stop.value.code == 2
-    assert said in told and "Traceback" not in told
+    assert output in reported and "Traceback" not in reported
 
 
 @pytest.mark.usefixtures("quick")
@@ -309,9 +309,9 @@ def test_servers_are_asked_too_and_gone_afterwards(
     monkeypatch.setattr(server.subprocess, "Popen", start)
     with pytest.raises(SystemExit) as stop:
         main(["bench", str(folders["ONNX float32"]), str(folders["ONNX int8"]), "--rounds", "1"])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert not stop.value.code
-    assert "text to answer: 512 texts of mood" in said and "HTTP: 512 texts of mood" in said
+    assert "text to answer: 512 texts of mood" in output and "HTTP: 512 texts of mood" in output
     assert [each.returncode for each in started] == [0, 0], "they ended as servers end"
 
 

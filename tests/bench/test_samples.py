@@ -27,14 +27,14 @@ def test_a_file_has_a_text_to_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "pair", "said"),
+    ("content", "pair", "output"),
     [
         (b"", False, "no text in it"),
         (b"\xff\xfe\x00", False, "no text in UTF-8"),
         (b"good\tbad\ngood\n", True, "text 2 is no pair → put one tab"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, content: bytes, pair: bool, said: str) -> None:
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, content: bytes, pair: bool, output: str) -> None:
     (tmp_path / "texts.txt").write_bytes(content)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=output):
         read_texts(tmp_path / "texts.txt", pair)

@@ -106,7 +106,7 @@ def call(recipe: Path, *more: str) -> subprocess.Popen[bytes]:
 
 def busy_workers() -> list[int]:
     """The processes of workers that are at a task of ours, which Ray names them by."""
-    found = []
+    result = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             title = path.read_bytes()
@@ -115,8 +115,8 @@ def busy_workers() -> list[int]:
             continue
         busy = title.startswith(tuple(f"ray::{action} ".encode() for action in get_args(Action)))
         if busy and os.getpid() in _ancestors(parent):
-            found.append(int(path.parent.name))
-    return found
+            result.append(int(path.parent.name))
+    return result
 
 
 def _ancestors(pid: int) -> Iterator[int]:
@@ -135,11 +135,11 @@ def run_killed(recipe: Path, cluster: Any, chance: random.Random, most: int, *mo
     while driver.poll() != 0:
         time.sleep(0.1)
         if driver.poll() is not None:  # it belonged to the node that was killed, and asks to be called again
-            said = driver.stderr.read().decode()  # type: ignore[union-attr]
+            output = driver.stderr.read().decode()  # type: ignore[union-attr]
             if driver.returncode == 0:
                 break
-            if not any(words in said for words in ("run the same command again", "raylet", "no cluster answers")):
-                raise SystemExit(f"the run ended with {driver.returncode}: {said[-2000:]}")
+            if not any(words in output for words in ("run the same command again", "raylet", "no cluster answers")):
+                raise SystemExit(f"the run ended with {driver.returncode}: {output[-2000:]}")
             killed["node of the driver"] += 1
             driver = call(recipe, "--engine", "ray", "--address", cluster.address, *more)
         workers = busy_workers()

@@ -30,11 +30,11 @@ def test_packed_rows_have_the_logits_of_padded_ones_in_the_rows_order(
     monkeypatch.setattr(module, "BUDGET", budget)
     monkeypatch.setattr(module, "_padded", _packed)
     done: list[int] = []
-    found = predict_all(model, tokens, TASKS, 8, done.append)
+    result = predict_all(model, tokens, TASKS, 8, done.append)
     assert sum(done) == 33
     for name, predictions in expected.items():
         assert np.ptp(predictions.logits, axis=0).min() > 0.1
-        np.testing.assert_allclose(found[name].logits, predictions.logits, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(result[name].logits, predictions.logits, atol=1e-5, rtol=0)
 
 
 @given(rows=st.integers(0, 60), budget=st.integers(1, 200))

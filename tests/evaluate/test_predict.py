@@ -75,24 +75,24 @@ def test_all_tasks_at_once_are_the_tasks_one_by_one(predictor: TorchModel) -> No
 
 def test_regression_answers_on_the_tasks_own_scale(make_model: Callable[..., Path]) -> None:
     task = Task("stars", "regression", ("text",), "label", range=(1.0, 5.0))
-    found = {
+    actual = {
         kind: predict(model.model, tokens_of(model, TEXTS), task, 4).values
         for kind in ("raw", "unit", "sigmoid")
         for model in [load(make_model((task,), regression=kind))]
     }
     # The weights are the same three times, so the raw outputs tell what the other two must be.
-    np.testing.assert_allclose(found["unit"], 1 + 4 * found["raw"], rtol=1e-5)
-    np.testing.assert_allclose(found["sigmoid"], 1 + 4 * expit(found["raw"]), rtol=1e-5)
-    assert np.ptp(found["raw"]) > 0.1
-    assert np.all((found["sigmoid"] > 1) & (found["sigmoid"] < 5))
+    np.testing.assert_allclose(actual["unit"], 1 + 4 * actual["raw"], rtol=1e-5)
+    np.testing.assert_allclose(actual["sigmoid"], 1 + 4 * expit(actual["raw"]), rtol=1e-5)
+    assert np.ptp(actual["raw"]) > 0.1
+    assert np.all((actual["sigmoid"] > 1) & (actual["sigmoid"] < 5))
 
 
 def test_logits_become_labels_probabilities_and_scores() -> None:
     classes = Task("c", "classification", ("text",), "label", labels=("no", "yes"))
-    found = Predictions(classes, np.array([[0.0, np.log(3)], [2.0, -1.0]], np.float32))
-    assert found.answers == ["yes", "no"]
-    assert found.values.tolist() == [1.0, 0.0]
-    np.testing.assert_allclose(found.probabilities[0], [0.25, 0.75], rtol=1e-6)
+    actual = Predictions(classes, np.array([[0.0, np.log(3)], [2.0, -1.0]], np.float32))
+    assert actual.answers == ["yes", "no"]
+    assert actual.values.tolist() == [1.0, 0.0]
+    np.testing.assert_allclose(actual.probabilities[0], [0.25, 0.75], rtol=1e-6)
     scores = Task("s", "regression", ("text",), "label", range=(0.0, 5.0))
     assert Predictions(scores, np.array([[2.5], [0.5]], np.float32)).answers == [2.5, 0.5]
 
@@ -174,7 +174,7 @@ def test_a_diagnostic_set_is_scored_by_the_head_of_its_task(make_tiny: Callable[
     result = pipeline.run(make_tiny(data={"glue": str(glue), "demo": None}, tasks=["mnli", "ax"]))
     (model,) = result.models
     assert [task.name for task in load(model.folder).tasks] == ["mnli"]
-    assert {place: list(found) for place, found in model.scores.items()} == {
+    assert {place: list(actual) for place, actual in model.scores.items()} == {
         "mnli/dev": ["accuracy"],
         "mnli/dev_mismatched": ["accuracy"],
         "ax/dev": ["matthews", "accuracy"],
@@ -211,7 +211,9 @@ def test_a_diagnostic_set_is_joined_by_label_name_when_the_users_own_task_orders
     labels = load(model.folder).tasks[0].labels
     assert labels == tuple(sorted(LABELS)) != GLUE["ax"].task.labels
     kept = pq.read_table(model.folder.parent / "predictions" / "ax.dev.parquet")
-    right = [gold == said for gold, said in zip(kept["gold"].to_pylist(), kept["prediction"].to_pylist(), strict=True)]
+    right = [
+        gold == output for gold, output in zip(kept["gold"].to_pylist(), kept["prediction"].to_pylist(), strict=True)
+    ]
     assert model.scores["ax/dev"]["accuracy"] == pytest.approx(np.mean(right))
     answers = load(model.folder).predict(*map(list, zip(*[row[:2] for row in nli_rows(10, "blue")], strict=True)))
     assert kept["prediction"].to_pylist() == [answer.label for answer in answers["mnli"]]
@@ -234,10 +236,10 @@ def test_kept_classes_are_read_back_by_the_names_of_their_labels(tmp_path: Path)
     task = Task("topic", "classification", ("text",), "label", ("a", "b", "c"))
     logits = [[1.0, 2.0, 3.0], [6.0, 5.0, np.nan]]
     path = kept(tmp_path, task, [("x", "one", "c"), ("y", "two", None)], logits)
-    found = read_kept(path, task)
-    assert found.ids.tolist() == ["x", "y"] and found.groups is None
-    np.testing.assert_array_equal(found.gold, [2, np.nan])
-    np.testing.assert_array_equal(found.predictions.logits, np.array(logits, dtype=np.float32))
+    actual = read_kept(path, task)
+    assert actual.ids.tolist() == ["x", "y"] and actual.groups is None
+    np.testing.assert_array_equal(actual.gold, [2, np.nan])
+    np.testing.assert_array_equal(actual.predictions.logits, np.array(logits, dtype=np.float32))
     turned = read_kept(path, Task("topic", "classification", ("text",), "label", ("c", "a", "b")))
     assert turned.gold[0] == 0 and turned.predictions.logits[0].tolist() == [3, 1, 2]
     assert turned.take(np.array([1])).ids.tolist() == ["y"]
@@ -247,10 +249,10 @@ def test_kept_classes_are_read_back_by_the_names_of_their_labels(tmp_path: Path)
 
 def test_kept_scores_and_rankings_are_read_back(tmp_path: Path) -> None:
     task = Task("near", "regression", ("text",), "label")
-    found = read_kept(kept(tmp_path, task, [("x", "one", 2.5), ("y", "two", None)], [[2.0], [3.0]]), task)
-    np.testing.assert_array_equal(found.gold, [2.5, np.nan])
-    assert found.predictions.values.tolist() == [2, 3]
+    actual = read_kept(kept(tmp_path, task, [("x", "one", 2.5), ("y", "two", None)], [[2.0], [3.0]]), task)
+    np.testing.assert_array_equal(actual.gold, [2.5, np.nan])
+    assert actual.predictions.values.tolist() == [2, 3]
     task = Task("rank", "ranking", ("q", "c"), "label", ("wrong", "right"))
     rows = [("x", "q", "c", "g2", "right"), ("y", "q", "d", "g1", "wrong"), ("z", "p", "d", "g2", "wrong")]
-    found = read_kept(kept(tmp_path, task, rows, [[1.0], [2.0], [3.0]]), task)
-    assert found.gold.tolist() == [1, 0, 0] and found.groups is not None and found.groups.tolist() == [0, 1, 0]
+    actual = read_kept(kept(tmp_path, task, rows, [[1.0], [2.0], [3.0]]), task)
+    assert actual.gold.tolist() == [1, 0, 0] and actual.groups is not None and actual.groups.tolist() == [0, 1, 0]

@@ -41,9 +41,9 @@ def test_single_texts_and_pairs_are_both_shown_with_the_tasks_that_read_them() -
 
 def test_dev_rows_that_are_also_in_train_are_told_beside_the_scores() -> None:
     scores = [DevScore("mood/dev", 1500, "accuracy", 0.9, 0.8, 0.95), DevScore("topic/dev", 9, "accuracy", 1, 1, 1)]
-    said = as_markdown(card_of(MOOD, TOPIC, scores=scores, overlap={"mood/dev": 6, "topic/dev": 0}))
-    assert "6 of 1,500 rows of mood/dev are also in train, which flatters its score." in said
-    assert said.count("also in train") == 1
+    output = as_markdown(card_of(MOOD, TOPIC, scores=scores, overlap={"mood/dev": 6, "topic/dev": 0}))
+    assert "6 of 1,500 rows of mood/dev are also in train, which flatters its score." in output
+    assert output.count("also in train") == 1
 
 
 def test_what_was_read_without_labels_stands_with_the_data() -> None:

@@ -37,9 +37,9 @@ def raw_logits(folder: Path, pair: bool) -> np.ndarray[Any, Any]:
     """Ask a folder as anybody would, by `pipeline()`, one text after the other."""
     ask = pipeline("text-classification", str(folder), device="cpu", top_k=None, function_to_apply="none")
     given = [{"text": one, "text_pair": two} for one, two in zip(TEXTS, SECOND, strict=True)] if pair else TEXTS
-    said = [ask(each, truncation=True) for each in given]
+    output = [ask(each, truncation=True) for each in given]
     order = [ask.model.config.id2label[number] for number in sorted(ask.model.config.id2label)]
-    flat = [each[0] if each and isinstance(each[0], list) else each for each in said]
+    flat = [each[0] if each and isinstance(each[0], list) else each for each in output]
     return np.array([[{one["label"]: one["score"] for one in row}[label] for label in order] for row in flat])
 
 
@@ -47,9 +47,9 @@ def raw_logits(folder: Path, pair: bool) -> np.ndarray[Any, Any]:
 def test_pipeline_gives_the_logits_of_the_model(task: Task, tmp_path: Path) -> None:
     predictor = opened(tmp_path, "bert", regression="raw")
     write_classifier(predictor.folder, task, tmp_path / "plain")
-    found = raw_logits(tmp_path / "plain", task.pair)
+    result = raw_logits(tmp_path / "plain", task.pair)
     want = predictor.logits(TEXTS, SECOND if task.pair else None, [task])[task.name].logits
-    np.testing.assert_allclose(found, want, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(result, want, rtol=0, atol=1e-5)
     assert np.ptp(want, axis=0).max() > 0.05, "rows are told apart"
 
 
@@ -58,15 +58,17 @@ def test_every_architecture_whose_heads_are_known_can_leave(network: str, tmp_pa
     predictor = opened(tmp_path, network, (FOLLOWS, MOOD))
     write_classifier(predictor.folder, FOLLOWS, tmp_path / "plain")
     want = predictor.logits(TEXTS, SECOND, [FOLLOWS])["follows"].logits
-    found = load(tmp_path / "plain").logits(TEXTS, SECOND, [FOLLOWS])["follows"].logits
-    np.testing.assert_allclose(found, want, rtol=0, atol=1e-5)
+    result = load(tmp_path / "plain").logits(TEXTS, SECOND, [FOLLOWS])["follows"].logits
+    np.testing.assert_allclose(result, want, rtol=0, atol=1e-5)
 
 
 def test_labels_and_probabilities_of_pipeline_are_those_of_the_model(tmp_path: Path) -> None:
     predictor = opened(tmp_path, "bert")
     write_classifier(predictor.folder, MOOD, tmp_path / "plain")
-    said = pipeline("text-classification", str(tmp_path / "plain"), device="cpu")(TEXTS, truncation=True, batch_size=3)
-    for one, answer in zip(said, predictor.predict(TEXTS)["mood"], strict=True):
+    output = pipeline("text-classification", str(tmp_path / "plain"), device="cpu")(
+        TEXTS, truncation=True, batch_size=3
+    )
+    for one, answer in zip(output, predictor.predict(TEXTS)["mood"], strict=True):
         assert one["label"] == answer.label
         assert one["score"] == pytest.approx((answer.probabilities or {})[one["label"]], abs=1e-5)
 
@@ -81,10 +83,10 @@ def test_a_score_is_on_the_tasks_own_scale(regression: str, task: Task, tmp_path
     assert [answer.score for answer in load(tmp_path / "plain").predict(TEXTS, pairs)[task.name]] == pytest.approx(
         want, abs=1e-5
     )
-    raw, said = raw_logits(tmp_path / "plain", task.pair)[:, 0], score_link(predictor.folder, task)
-    assert bool(said) == (regression == "sigmoid")
+    raw, output = raw_logits(tmp_path / "plain", task.pair)[:, 0], score_link(predictor.folder, task)
+    assert bool(output) == (regression == "sigmoid")
     low, high = task.range or (0, 1)
-    by_hand = low + (high - low) / (1 + np.exp(-raw)) if said else raw
+    by_hand = low + (high - low) / (1 + np.exp(-raw)) if output else raw
     np.testing.assert_allclose(by_hand.clip(low, high), want, rtol=0, atol=1e-5)
 
 
@@ -138,7 +140,7 @@ def test_a_broken_classifier_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "tasks", "said"),
+    ("kind", "tasks", "output"),
     [
         ("bilstm", PLAIN, r"network over words → write --to onnx"),
         ("static", PLAIN, r"network over words → write --to onnx"),
@@ -152,11 +154,11 @@ def test_a_broken_classifier_is_one_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_plain_classifier_is_told_what_to_use(
-    kind: str, tasks: tuple[Task, ...], said: str, tmp_path: Path
+    kind: str, tasks: tuple[Task, ...], output: str, tmp_path: Path
 ) -> None:
     network, heads = KINDS[kind]
     predictor = opened(tmp_path, network, tasks, **heads)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=output):
         refuse_others(predictor.folder.path, tasks)
 
 

@@ -39,8 +39,8 @@ def graph_of(nodes: list[Any], weights: dict[str, Matrix], width: int, outputs: 
 
 def ask(model: Any, x: Matrix) -> list[Matrix]:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    found: list[Matrix] = session.run(None, {"x": x})
-    return found
+    result: list[Matrix] = session.run(None, {"x": x})
+    return result
 
 
 def closed_form(x: Matrix, weights: Matrix) -> NDArray[np.float64]:
@@ -65,12 +65,12 @@ def test_a_product_is_the_closed_form(rows: int, width: int, columns: int, seed:
     model = graph_of([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": weights}, width, ["y"])
     round_products(model)
     assert [each.name for each in model.graph.initializer if each.name == "w"] == []
-    (found,) = ask(model, x)
+    (result,) = ask(model, x)
     sizes = np.abs(x).max(-1, keepdims=True) * np.abs(weights).max() * width
     # A number that lies on the edge between two steps, but for its last bit, may be rounded either way.
-    assert (np.abs(found - closed_form(x, weights)) <= sizes * (1e-6 + 1 / 127 / width)).all()
+    assert (np.abs(result - closed_form(x, weights)) <= sizes * (1e-6 + 1 / 127 / width)).all()
     half = sizes * (0.5 / 127) * (1 + 1 + 0.5 / 127) + 1e-30
-    assert (np.abs(found - x.astype(float) @ weights.astype(float)) <= half * 1.001).all()
+    assert (np.abs(result - x.astype(float) @ weights.astype(float)) <= half * 1.001).all()
 
 
 @settings(deadline=None, max_examples=20)
@@ -104,8 +104,8 @@ def test_rows_may_stand_in_several_dimensions() -> None:
     x, weights = matrices(12, 7, 4, 1)
     model = graph_of([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": weights}, 7, ["y"], rank=3)
     round_products(model)
-    (found,) = ask(model, x.reshape(3, 4, 7))
-    np.testing.assert_allclose(found.reshape(12, 4), closed_form(x, weights), rtol=1e-5, atol=1e-5)
+    (result,) = ask(model, x.reshape(3, 4, 7))
+    np.testing.assert_allclose(result.reshape(12, 4), closed_form(x, weights), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"alpha": 2.0}, {"transA": 1}])

@@ -45,11 +45,11 @@ def test_the_export_says_what_the_model_says(both: tuple[TorchModel, OnnxModel])
     told_apart = 0
     for pair in (False, True):
         tasks, pairs = predictor.choose(None, pair), SECOND if pair else None
-        want, found = predictor.logits(TEXTS, pairs, tasks), export.logits(TEXTS, pairs, tasks)
-        assert list(want) == list(found)
+        want, result = predictor.logits(TEXTS, pairs, tasks), export.logits(TEXTS, pairs, tasks)
+        assert list(want) == list(result)
         for name, predictions in want.items():
-            np.testing.assert_allclose(found[name].logits, predictions.logits, rtol=0, atol=1e-4)
-            assert found[name].task == predictions.task
+            np.testing.assert_allclose(result[name].logits, predictions.logits, rtol=0, atol=1e-4)
+            assert result[name].task == predictions.task
             told_apart += np.ptp(predictions.logits, axis=0).max() > 0.05
     assert told_apart >= 5, "rows are told apart"
 
@@ -64,18 +64,18 @@ def test_rows_may_come_in_any_number_and_order(
     want = export.logits(TEXTS, SECOND, tasks)
     monkeypatch.setattr("understill.inference.onnx.TOKENS", tokens)
     monkeypatch.setattr(export, "threads", threads)
-    found = export.logits(TEXTS[::-1], SECOND[::-1], tasks)
+    result = export.logits(TEXTS[::-1], SECOND[::-1], tasks)
     for name in want:
-        np.testing.assert_allclose(found[name].logits[::-1], want[name].logits, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(result[name].logits[::-1], want[name].logits, rtol=0, atol=1e-4)
 
 
 def test_answers_are_those_of_the_model(both: tuple[TorchModel, OnnxModel]) -> None:
     predictor, export = both
     for pairs in (None, SECOND):
-        want, found = predictor.predict(TEXTS, pairs), export.predict(TEXTS, pairs)
+        want, result = predictor.predict(TEXTS, pairs), export.predict(TEXTS, pairs)
         for name, answers in want.items():
-            assert [answer.label for answer in found[name]] == [answer.label for answer in answers]
-            for one, other in zip(found[name], answers, strict=True):
+            assert [answer.label for answer in result[name]] == [answer.label for answer in answers]
+            for one, other in zip(result[name], answers, strict=True):
                 assert one.score == pytest.approx(other.score, abs=1e-4)
                 assert one.probabilities == (other.probabilities and pytest.approx(other.probabilities, abs=1e-4))
 
@@ -124,9 +124,9 @@ def test_every_architecture_whose_heads_are_known_leaves_as_a_graph(network: str
     predictor = TorchModel(load_model(save_kind(tmp_path / "model", network, (FOLLOWS, ALIKE))))
     (tmp_path / "onnx").mkdir()
     write_onnx(predictor.folder, predictor.tasks, tmp_path / "onnx")
-    found, want = (model.logits(TEXTS, SECOND, predictor.tasks) for model in (load(tmp_path / "onnx"), predictor))
+    result, want = (model.logits(TEXTS, SECOND, predictor.tasks) for model in (load(tmp_path / "onnx"), predictor))
     for name in want:
-        np.testing.assert_allclose(found[name].logits, want[name].logits, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(result[name].logits, want[name].logits, rtol=0, atol=1e-4)
 
 
 def test_some_tasks_alone_can_leave(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_tasks_may_have_the_names_of_inputs(tmp_path: Path) -> None:
     predictor = TorchModel(load_model(save_kind(tmp_path / "model", "static", named)))
     (tmp_path / "onnx").mkdir()
     write_onnx(predictor.folder, named, tmp_path / "onnx")
-    found, want = (model.predict(["good", "bad"])["ids"] for model in (load(tmp_path / "onnx"), predictor))
-    assert [answer.label for answer in found] == [answer.label for answer in want]
+    result, want = (model.predict(["good", "bad"])["ids"] for model in (load(tmp_path / "onnx"), predictor))
+    assert [answer.label for answer in result] == [answer.label for answer in want]
 
 
 def test_an_export_is_no_model_to_train_or_score(both: tuple[TorchModel, OnnxModel]) -> None:
@@ -174,7 +174,7 @@ def export_folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "output"),
     [
         ("understill.json", "{", r"understill.json: broken"),
         ("understill.json", "[]", r"understill.json: broken"),
@@ -183,12 +183,12 @@ def export_folder(tmp_path: Path) -> Path:
         ("tokenizer.json", "{}", r"tokenizer.json cannot be read"),
     ],
 )
-def test_a_broken_file_is_one_sentence(export_folder: Path, name: str, content: str, said: str) -> None:
+def test_a_broken_file_is_one_sentence(export_folder: Path, name: str, content: str, output: str) -> None:
     (export_folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=rf"{name} was changed or damaged → copy the whole folder again"):
         load(export_folder)
     seal(export_folder)  # as if somebody had written it so
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(UserError, match=output) as error:
         load(export_folder)
     assert "\n" not in str(error.value)
 

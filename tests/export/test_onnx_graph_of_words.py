@@ -49,8 +49,8 @@ def test_a_graph_says_what_the_model_says(kind: str, form: str, tmp_path: Path) 
         feed = {name: value.numpy() for name, value in zip(INPUTS, given, strict=True) if name in asked}
         with torch.inference_mode():
             want = Graph(model, FORMS[form])(*given)
-        for found, expected in zip(session.run(None, feed), want, strict=True):
-            np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-5)
+        for result, expected in zip(session.run(None, feed), want, strict=True):
+            np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1e-5)
         assert len(given[0]) < 3 or max(float(np.ptp(each.numpy(), axis=0).max()) for each in want) > 0.05, (
             "rows are told apart"
         )

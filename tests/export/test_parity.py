@@ -25,32 +25,32 @@ from understill.inference.predictor import Predictions
 from understill.tasks import Task
 
 
-def said(task: Task, rows: list[list[float]]) -> Predictions:
+def output(task: Task, rows: list[list[float]]) -> Predictions:
     return Predictions(task, np.array(rows, np.float32).reshape(-1, task.outputs))
 
 
 def test_the_largest_difference_and_the_changed_labels_are_counted() -> None:
-    one, other = said(MOOD, [[0, 1], [2, 0], [0.5, 0]]), said(MOOD, [[0, 1.5], [2, 0], [0.25, 0.375]])
+    one, other = output(MOOD, [[0, 1], [2, 0], [0.5, 0]]), output(MOOD, [[0, 1.5], [2, 0], [0.25, 0.375]])
     assert compare("mood/dev", one, other) == Parity("mood/dev", 3, 0.5, 1)
-    assert compare("stars/dev", said(STARS, [[3]]), said(STARS, [[3.25]])) == Parity("stars/dev", 1, 0.25, 0)
-    assert compare("mood/dev", said(MOOD, []), said(MOOD, [])) == Parity("mood/dev", 0, 0.0, 0)
+    assert compare("stars/dev", output(STARS, [[3]]), output(STARS, [[3.25]])) == Parity("stars/dev", 1, 0.25, 0)
+    assert compare("mood/dev", output(MOOD, []), output(MOOD, [])) == Parity("mood/dev", 0, 0.0, 0)
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_what_is_no_number_is_a_difference(broken: float) -> None:
-    found = compare("mood/dev", said(MOOD, [[0, 1]]), said(MOOD, [[0, broken]]))
+    result = compare("mood/dev", output(MOOD, [[0, 1]]), output(MOOD, [[0, broken]]))
     with pytest.raises(UserError, match="does not say what the model says"):
-        refuse_difference([found])
+        refuse_difference([result])
 
 
 @given(st.floats(0, 1, allow_nan=False))
 def test_a_difference_is_refused_beyond_the_tolerance_and_only_there(worst: float) -> None:
-    found = [Parity("mood/dev", 9, 0.0, 0), Parity("follows/dev", 10, worst, 2)]
+    result = [Parity("mood/dev", 9, 0.0, 0), Parity("follows/dev", 10, worst, 2)]
     if worst <= TOLERANCE:
-        refuse_difference(found)
+        refuse_difference(result)
     else:
         with pytest.raises(UserError, match=r"follows/dev: logits differ by up to .* 2 of 10 labels change") as error:
-            refuse_difference(found)
+            refuse_difference(result)
         assert "mood" not in str(error.value)
 
 
@@ -90,10 +90,10 @@ def test_another_score_than_the_recorded_one_is_refused_beyond_what_rows_explain
 
 
 def test_a_loss_above_the_limit_is_refused_with_what_to_write_instead() -> None:
-    found = [Rounded("mood/dev", "accuracy", 0.9, 0.885), Rounded("topic/dev", "accuracy", 0.9, 0.9)]
-    refuse_loss(found, 1.5001)
+    result = [Rounded("mood/dev", "accuracy", 0.9, 0.885), Rounded("topic/dev", "accuracy", 0.9, 0.9)]
+    refuse_loss(result, 1.5001)
     with pytest.raises(
         UserError, match=r"more than 1 points: mood/dev accuracy 0.9000 → 0.8850 → .*--limit 1.6"
     ) as error:
-        refuse_loss(found, 1.0)
+        refuse_loss(result, 1.0)
     assert "topic" not in str(error.value)

@@ -42,8 +42,8 @@ def written(
 
 
 def logits(model: Any, task: Task) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = model.logits(MANY, SECOND if task.pair else None, [task])[task.name].logits
-    return found
+    result: np.ndarray[Any, Any] = model.logits(MANY, SECOND if task.pair else None, [task])[task.name].logits
+    return result
 
 
 @pytest.mark.parametrize("network", ["bert", "roberta", "mpnet", "distilbert"])
@@ -63,12 +63,12 @@ def test_sentence_transformers_gives_the_logits_of_the_model(
     assert np.ptp(want, axis=0).max() > 0.05, "rows are told apart"
     if task.pair:
         model = library.CrossEncoder(str(tmp_path / "plain"), device="cpu")
-        found = model.predict(list(zip(MANY, SECOND, strict=True)), batch_size=7, show_progress_bar=False)
+        result = model.predict(list(zip(MANY, SECOND, strict=True)), batch_size=7, show_progress_bar=False)
     else:
         model = library.SentenceTransformer(str(tmp_path / "plain"), device="cpu")
-        found = model.encode(MANY, batch_size=7, show_progress_bar=False)
+        result = model.encode(MANY, batch_size=7, show_progress_bar=False)
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
-    np.testing.assert_allclose(found.reshape(want.shape), want, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(result.reshape(want.shape), want, rtol=0, atol=1e-4)
     np.testing.assert_allclose(logits(load(tmp_path / "plain"), task), want, rtol=0, atol=1e-5)
 
 
@@ -82,8 +82,8 @@ def test_normalised_vectors_leave_with_a_module_that_normalises(task: Task, netw
     kind = library.CrossEncoder if task.pair else library.SentenceTransformer
     model = kind(str(tmp_path / "plain"), device="cpu")
     rows = list(zip(MANY, SECOND, strict=True)) if task.pair else MANY
-    found = (model.predict if task.pair else model.encode)(rows, batch_size=7, show_progress_bar=False)
-    np.testing.assert_allclose(found.reshape(want.shape), want, rtol=0, atol=2e-4)
+    result = (model.predict if task.pair else model.encode)(rows, batch_size=7, show_progress_bar=False)
+    np.testing.assert_allclose(result.reshape(want.shape), want, rtol=0, atol=2e-4)
     np.testing.assert_allclose(logits(load(tmp_path / "plain"), task), want, rtol=0, atol=1e-4)
     assert own_pooling(str(tmp_path / "plain")) == "normalised"
 
@@ -123,19 +123,21 @@ def test_the_folder_holds_plain_files_and_no_pooler(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "output"),
     [
         (lambda folder: (folder / "modules.json").unlink(), "modules.json"),
         (lambda folder: (folder / "2_Dense" / "model.safetensors").write_bytes(b"0"), "cannot be loaded"),
         (lambda folder: (folder / "2_Dense" / "config.json").write_text(json.dumps({})), "activation_function"),
     ],
 )
-def test_a_damaged_folder_is_refused_in_one_sentence(damage: Callable[[Path], Any], said: str, tmp_path: Path) -> None:
+def test_a_damaged_folder_is_refused_in_one_sentence(
+    damage: Callable[[Path], Any], output: str, tmp_path: Path
+) -> None:
     written(tmp_path, "bert", MOOD)
     damage(tmp_path / "plain")
     with pytest.raises(UserError, match=r"(was changed or damaged|is missing) → copy the whole folder again"):
         load(tmp_path / "plain")
     seal(tmp_path / "plain")  # as if somebody had written it so
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(UserError, match=output) as error:
         load(tmp_path / "plain")
     assert "\n" not in str(error.value)

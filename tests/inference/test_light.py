@@ -50,7 +50,7 @@ def test_it_answers_with_onnxruntime_tokenizers_and_numpy_alone(kind: str, tmp_p
     given = json.dumps([str(tmp_path / "onnx"), TEXTS, SECOND])
     done = subprocess.run([sys.executable, "-c", PROGRAM, given], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
-    told, refused, ours = json.loads(done.stdout)
+    reported, refused, ours = json.loads(done.stdout)
     assert not {"torch", "transformers", "pydantic", "pyarrow", "onnx"} & set(refused), "not even tried"
     assert ours == [
         "understill.atomic",
@@ -73,12 +73,12 @@ def test_it_answers_with_onnxruntime_tokenizers_and_numpy_alone(kind: str, tmp_p
         "understill.tasks.regression",
         "understill.tasks.task",
     ]
-    for said, want in zip(told, (predictor.predict(TEXTS), predictor.predict(TEXTS, SECOND)), strict=True):
-        assert set(said) == set(want)
+    for output, want in zip(reported, (predictor.predict(TEXTS), predictor.predict(TEXTS, SECOND)), strict=True):
+        assert set(output) == set(want)
         for name, answers in want.items():
             values = [answer.label or answer.score for answer in answers]
             close = values if answers[0].label else pytest.approx(values, abs=1e-4)
-            assert said[name] == close
+            assert output[name] == close
 
 
 def test_what_is_missing_is_named_with_the_line_that_installs_it(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("libraries", "verbs", "code", "said"),
+    ("libraries", "verbs", "code", "output"),
     [
         (TYPER, "predict onnx --text good", 0, "mood: "),
         (TYPER, "predict onnx --file in.csv --out out.csv", 2, "error: understill predict needs pyarrow, which is not"),
@@ -167,11 +167,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_where_little_is_installed_a_verb_answers_or_says_what_it_needs(
-    small: Path, libraries: list[str], verbs: str, code: int, said: str
+    small: Path, libraries: list[str], verbs: str, code: int, output: str
 ) -> None:
     given = json.dumps([libraries, verbs.split()])
     command = [sys.executable, "-c", VERBS, given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=small)
-    told = done.stdout + done.stderr
-    assert (done.returncode, said in told, "Traceback" in told) == (code, True, False), told
-    assert code == 0 or len(told.splitlines()) == 1
+    reported = done.stdout + done.stderr
+    assert (done.returncode, output in reported, "Traceback" in reported) == (code, True, False), reported
+    assert code == 0 or len(reported.splitlines()) == 1

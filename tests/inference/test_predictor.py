@@ -118,9 +118,9 @@ def test_each_task_reads_as_many_tokens_as_it_was_trained_on(predictor: TorchMod
     start = "good not bad but far too long and I was charged twice for one order"  # more than 16 tokens
     short, long = start, start + " please reset the password"
     assert len(predictor.folder.tokenizer(short).input_ids) >= 16
-    found = predictor.logits([short, long], None, predictor.choose(["mood", "topic"], False))
-    np.testing.assert_allclose(found["topic"].logits[0], found["topic"].logits[1], atol=1e-5)
-    assert np.abs(found["mood"].logits[0] - found["mood"].logits[1]).max() > 1e-3
+    result = predictor.logits([short, long], None, predictor.choose(["mood", "topic"], False))
+    np.testing.assert_allclose(result["topic"].logits[0], result["topic"].logits[1], atol=1e-5)
+    assert np.abs(result["mood"].logits[0] - result["mood"].logits[1]).max() > 1e-3
 
 
 def test_no_texts_get_no_answers(predictor: TorchModel) -> None:

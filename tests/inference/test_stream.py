@@ -65,13 +65,13 @@ def read(path: Path) -> list[dict[str, Any]]:
         return [{name: value or None for name, value in row.items()} for row in csv.DictReader(file)]
 
 
-def assert_answers(found: list[dict[str, Any]], predictor: TorchModel, rows: list[dict[str, Any]]) -> None:
+def assert_answers(result: list[dict[str, Any]], predictor: TorchModel, rows: list[dict[str, Any]]) -> None:
     """The answers are those of `TorchModel.predict`."""
     single = predictor.predict([row["text"] for row in rows])
     pairs = predictor.predict([row["premise"] for row in rows], [row["claim"] for row in rows])
-    assert len(found) == len(rows)
+    assert len(result) == len(rows)
     for name, answers in {**single, **pairs}.items():
-        for row, answer in zip(found, answers, strict=True):
+        for row, answer in zip(result, answers, strict=True):
             if answer.probabilities is None:
                 assert float(row[f"{name}_predicted"]) == pytest.approx(answer.score, abs=1e-4)
             else:
@@ -92,15 +92,15 @@ def test_every_format_in_and_out_gives_the_predictors_answers(
     source, target = write(tmp_path / f"in.{given}", rows), tmp_path / f"out.{wanted}"
     done = predict_file(predictor, source, target)
     assert done == Predicted(7, 0, ("mood", "topic", "stars", "follows", "alike"))
-    found = read(target)
-    assert [{name: row[name] for name in rows[0]} for row in found] == rows
-    assert list(found[0]) == [
+    result = read(target)
+    assert [{name: row[name] for name in rows[0]} for row in result] == rows
+    assert list(result[0]) == [
         *("nr", "text", "premise", "claim"),
         *("mood_predicted", "mood_probability", "topic_predicted", "topic_probability", "stars_predicted"),
         *("follows_predicted", "follows_probability", "alike_predicted"),
     ]
-    assert_answers(found, predictor, rows)
-    assert len({row["topic_predicted"] for row in found}) > 1
+    assert_answers(result, predictor, rows)
+    assert len({row["topic_predicted"] for row in result}) > 1
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source.name, target.name])
 
 
@@ -113,11 +113,11 @@ def test_the_size_of_the_pieces_changes_nothing(
     predictor: TorchModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, given: str
 ) -> None:
     monkeypatch.setattr(stream, "PIECE", piece)
-    told: list[int] = []
+    reported: list[int] = []
     source, target = write(tmp_path / f"in.{given}", ROWS), tmp_path / "out.parquet"
-    assert predict_file(predictor, source, target, progress=told.append).rows == sum(told) == 7
+    assert predict_file(predictor, source, target, progress=reported.append).rows == sum(reported) == 7
     assert_answers(read(target), predictor, ROWS)
-    assert told == [min(piece, 7 - start) for start in range(0, 7, piece)]
+    assert reported == [min(piece, 7 - start) for start in range(0, 7, piece)]
 
 
 def watched(predictor: TorchModel, monkeypatch: pytest.MonkeyPatch, note: Callable[[int], None]) -> TorchModel:
@@ -179,19 +179,19 @@ def test_a_failure_in_the_middle_leaves_nothing_half_written(
 ) -> None:
     monkeypatch.setattr(stream, "PIECE", 2)
     source, target = write(tmp_path / "in.csv", ROWS), tmp_path / f"out.{wanted}"
-    told: list[int] = []
+    reported: list[int] = []
 
     def fail(texts: int) -> None:
-        if len(told) == 2:
+        if len(reported) == 2:
             raise trouble("in the third piece")
 
     watched(predictor, monkeypatch, fail)
     for before in (None, b"of yesterday"):
         if before:
             target.write_bytes(before)
-        told.clear()
+        reported.clear()
         with pytest.raises(trouble, match="in the third piece"):
-            predict_file(predictor, source, target, ["mood"], progress=told.append)
+            predict_file(predictor, source, target, ["mood"], progress=reported.append)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv"] + ([target.name] if before else [])
         assert not before or target.read_bytes() == before
 
@@ -230,14 +230,14 @@ def test_csv_rows_that_cannot_be_answered_keep_their_cells_and_are_named(
         f"{source}:6: 4 cells where the header has 3",
         f"{source}:7: there is text after a closing quote",
     ]
-    found = read(target)
-    kept = [[(row[name] or "").strip() for name in ("nr", "text", "note")] for row in found]
+    result = read(target)
+    kept = [[(row[name] or "").strip() for name in ("nr", "text", "note")] for row in result]
     assert kept == [  # every row keeps its place
         *(["1", "good", "a"], ["2", "", "b"], ["3", "", "c"], ["4", "good", ""]),
         *(["5", "good", "more,d"], ['6,"good" x,e', "", ""], ["7", "not bad", "f"]),
     ]
-    assert [row["mood_predicted"] is not None for row in found] == [True, False, False, False, False, False, True]
-    for row in found:
+    assert [row["mood_predicted"] is not None for row in result] == [True, False, False, False, False, False, True]
+    for row in result:
         assert (
             len(
                 {
@@ -248,7 +248,7 @@ def test_csv_rows_that_cannot_be_answered_keep_their_cells_and_are_named(
             == 1
         )
     expected = predictor.predict(["good", "not bad"])["stars"]
-    assert [float(found[place]["stars_predicted"]) for place in (0, 6)] == pytest.approx(
+    assert [float(result[place]["stars_predicted"]) for place in (0, 6)] == pytest.approx(
         [answer.score for answer in expected], abs=1e-4
     )
 
@@ -318,8 +318,8 @@ def test_json_rows_that_cannot_be_answered_keep_empty_answers_and_are_counted(
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     done = predict_file(predictor, tmp_path / "in.jsonl", tmp_path / "out.parquet")
     assert (done.rows, done.unanswered) == (6, 4)
-    found = pq.read_table(tmp_path / "out.parquet")
-    assert [value is not None for value in found["mood_predicted"].to_pylist()] == [
+    result = pq.read_table(tmp_path / "out.parquet")
+    assert [value is not None for value in result["mood_predicted"].to_pylist()] == [
         True,
         False,
         False,
@@ -392,9 +392,9 @@ def test_numbers_in_a_text_column_are_read_as_in_training(predictor: TorchModel,
         for wanted in ("parquet", "csv", "jsonl"):
             target = tmp_path / f"out.{wanted}"
             assert predict_file(predictor, tmp_path / f"{number}.parquet", target, ["stars"]).unanswered == 1
-            found = read(target)
-            assert [float(row["stars_predicted"]) for row in found[:2]] == pytest.approx(expected, abs=1e-4)
-            assert found[2]["stars_predicted"] is None
+            result = read(target)
+            assert [float(row["stars_predicted"]) for row in result[:2]] == pytest.approx(expected, abs=1e-4)
+            assert result[2]["stars_predicted"] is None
 
 
 def test_parquet_stays_parquet_with_every_type_as_it_was(
@@ -413,12 +413,12 @@ def test_parquet_stays_parquet_with_every_type_as_it_was(
     )
     pq.write_table(carried, tmp_path / "in.parquet")
     predict_file(predictor, tmp_path / "in.parquet", tmp_path / "out.parquet", ["mood"])
-    found = pq.read_table(tmp_path / "out.parquet")
-    assert found.select(carried.column_names).cast(carried.schema).to_pydict() == carried.to_pydict()
-    assert [found.schema.field(name).type for name in ("id", "when", "tags", "text")] == [
+    result = pq.read_table(tmp_path / "out.parquet")
+    assert result.select(carried.column_names).cast(carried.schema).to_pydict() == carried.to_pydict()
+    assert [result.schema.field(name).type for name in ("id", "when", "tags", "text")] == [
         carried.schema.field(name).type for name in ("id", "when", "tags", "text")
     ]
-    assert found["mood_predicted"].null_count == 0
+    assert result["mood_predicted"].null_count == 0
 
 
 def test_values_go_into_text_files_as_people_write_them(predictor: TorchModel, tmp_path: Path) -> None:
@@ -477,11 +477,11 @@ def test_other_columns_can_be_named(predictor: TorchModel, tmp_path: Path) -> No
     assert predict_file(predictor, source, target, columns=["body"]).tasks == ("mood", "topic", "stars")
     single = read(target)
     assert predict_file(predictor, source, target, columns=["left", "right"]).tasks == ("follows", "alike")
-    found = [{**one, **other, **row} for one, other, row in zip(single, read(target), ROWS, strict=True)]
-    assert_answers(found, predictor, ROWS)
+    result = [{**one, **other, **row} for one, other, row in zip(single, read(target), ROWS, strict=True)]
+    assert_answers(result, predictor, ROWS)
     assert predict_file(predictor, source, target, ["follows"], ["right", "left"]).tasks == ("follows",)
     turned = [float(row["follows_probability"]) for row in read(target)]
-    assert turned != pytest.approx([float(row["follows_probability"]) for row in found], abs=1e-3)
+    assert turned != pytest.approx([float(row["follows_probability"]) for row in result], abs=1e-3)
 
 
 def test_tasks_whose_columns_are_not_there_are_left_out(predictor: TorchModel, tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def _everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transformer, "fits", lambda network: True)
 
 
-def far(found: Any, expected: Any) -> float:
+def far(result: Any, expected: Any) -> float:
     """Return a relative error."""
-    one, two = (torch.as_tensor(each).float() for each in (found, expected))
+    one, two = (torch.as_tensor(each).float() for each in (result, expected))
     return float((one - two).norm() / two.norm())
 
 
@@ -59,8 +59,8 @@ def test_a_fused_encoder_has_the_vectors_and_states_of_the_plain_one(
     assert isinstance(fused.network, Fused) and not isinstance(encoder.network, Fused)
     for rows in (batch, pack(batch)):
         vectors, tokens = encoder.read(rows)
-        found, states = fused.read(rows)
-        assert far(found, vectors) < NEAR and far(fused(rows), vectors) < NEAR
+        result, states = fused.read(rows)
+        assert far(result, vectors) < NEAR and far(fused(rows), vectors) < NEAR
         there = tokens.first | tokens.second
         assert far(states.states[there], tokens.states[there]) < NEAR
 
@@ -72,10 +72,10 @@ def test_predictions_of_many_batches_with_padding_behind_them(tiny: Path, monkey
     expected = predict_all(model, tokens, TASKS, 8, exact=True)
     monkeypatch.setattr(module, "BUDGET", 100)
     monkeypatch.setattr(module, "_padded", module._packed)
-    found = predict_all(model.rounded(torch.float32), tokens, TASKS, 8, exact=True)
+    result = predict_all(model.rounded(torch.float32), tokens, TASKS, 8, exact=True)
     for name, predictions in expected.items():
         assert np.ptp(predictions.logits, axis=0).min() > 0.1
-        assert far(found[name].logits, predictions.logits) < NEAR
+        assert far(result[name].logits, predictions.logits) < NEAR
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

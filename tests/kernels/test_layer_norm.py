@@ -39,8 +39,8 @@ def test_a_sum_is_normalised_as_by_torch(kernels: ModuleType, width: int, count:
     values, residual, scale, bias = draw(count, width, mean=mean), draw(count, width), draw(width), draw(width)
     behind = values.new_full((3, width), torch.nan)
     room = torch.cat([values, behind])
-    found = kernels.add_norm(room[:count], residual, scale, bias, EPS)
-    torch.testing.assert_close(found, expected(values + residual, scale, bias), rtol=1e-4, atol=1e-4)
+    result = kernels.add_norm(room[:count], residual, scale, bias, EPS)
+    torch.testing.assert_close(result, expected(values + residual, scale, bias), rtol=1e-4, atol=1e-4)
     assert room[count:].isnan().all(), "nothing behind the rows is written"
 
 
@@ -51,14 +51,14 @@ def test_embeddings_are_gathered_and_normalised(kernels: ModuleType, width: int,
     tables = draw(40, width), draw(12, width), draw(2, width)
     places = [torch.randint(len(table), (count,), device=DEVICE) for table in tables]
     scale, bias = draw(width), draw(width)
-    found = kernels.embed_norm(tables, *places, scale, bias, EPS, torch.float32)
+    result = kernels.embed_norm(tables, *places, scale, bias, EPS, torch.float32)
     total = sum(table[place] for table, place in zip(tables, places, strict=True))
-    torch.testing.assert_close(found, expected(total, scale, bias), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result, expected(total, scale, bias), rtol=1e-4, atol=1e-4)
 
 
 def test_bfloat16_is_rounded_only_at_the_end(kernels: ModuleType) -> None:
     values, residual, scale, bias = draw(50, 384).bfloat16(), draw(50, 384).bfloat16(), draw(384), draw(384)
     exact = expected(values.double() + residual.double(), scale, bias)
-    found = kernels.add_norm(values, residual, scale, bias, EPS)
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), exact, rtol=2**-7, atol=1e-5)  # the interpreter cuts bits off
+    result = kernels.add_norm(values, residual, scale, bias, EPS)
+    assert result.dtype == torch.bfloat16
+    torch.testing.assert_close(result.float(), exact, rtol=2**-7, atol=1e-5)  # the interpreter cuts bits off

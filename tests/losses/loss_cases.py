@@ -50,14 +50,14 @@ def problems(draw: st.DrawFn) -> tuple[Tensor, Batch]:
 
 def speak(raw: Tensor, task: list[int], distil: Distil, width: int = 3) -> Tensor:
     """The teachers' column for raw logits of the tasks' own outputs, [n, width]."""
-    said = torch.full((len(task), width), NAN)
+    output = torch.full((len(task), width), NAN)
     for row, each in enumerate(task):
         spec, own = MIXED[each], distil.of(MIXED[each].name)
         mine = raw[row, : spec.outputs].double()
         if spec.kind.name == "classification" and own.loss == "cross_entropy":
             mine = (mine / own.temperature).log_softmax(0)
-        said[row, : spec.outputs] = mine.float()
-    return said
+        output[row, : spec.outputs] = mine.float()
+    return output
 
 
 anneals = st.none() | st.builds(

@@ -196,19 +196,19 @@ def test_one_task_alone_has_its_own_columns(changed: Task) -> None:
 NAN = float("nan")
 
 
-def soft_by_hand(logits: Tensor, task: int, said: list[float], own: Distil, regression: str) -> Tensor:
+def soft_by_hand(logits: Tensor, task: int, teacher_logits: list[float], own: Distil, regression: str) -> Tensor:
     """One row's soft loss, written out in float64."""
     spec = MIXED[task]
     student = logits[FIRST[task] : FIRST[task] + spec.outputs].double()
     if spec.kind.name == "regression":
-        return by_hand(logits, task, said[0], regression)
+        return by_hand(logits, task, teacher_logits[0], regression)
     if own.loss == "logits":
-        return sum(((student[i] - said[i]) ** 2 for i in range(spec.outputs)), torch.zeros(()).double())
+        return sum(((student[i] - teacher_logits[i]) ** 2 for i in range(spec.outputs)), torch.zeros(()).double())
     heated = student / own.temperature
     log_p = heated - heated.max() - torch.log(torch.exp(heated - heated.max()).sum())
     total = torch.zeros(()).double()
     for i in range(spec.outputs):
-        total = total + math.exp(said[i]) * (said[i] - log_p[i])
+        total = total + math.exp(teacher_logits[i]) * (teacher_logits[i] - log_p[i])
     return own.temperature**2 * total
 
 
@@ -217,16 +217,24 @@ def taught_by_hand(logits: Tensor, batch: Batch, distil: Distil, regression: str
     total = torch.zeros(()).double()
     for row, task in enumerate(batch.task.tolist()):
         spec, own = MIXED[task], distil.of(MIXED[task].name)
-        said = batch.columns["logits"][row, : spec.outputs].double().tolist()
+        teacher_logits = batch.columns["logits"][row, : spec.outputs].double().tolist()
         gold, weight = float(batch.gold[row]), float(batch.weight[row])
-        if math.isnan(said[0]):
+        if math.isnan(teacher_logits[0]):
             total = total + weight * by_hand(logits[row], task, gold, regression)
             continue
         if math.isnan(gold):
-            gold = said[0] if spec.kind.name == "regression" else float(said.index(max(said)))
+            gold = (
+                teacher_logits[0]
+                if spec.kind.name == "regression"
+                else float(teacher_logits.index(max(teacher_logits)))
+            )
         mix = own.anneal.at(progress) if own.anneal else None
         hard = own.hard * (1.0 if mix is None else mix) * by_hand(logits[row], task, gold, regression)
-        soft = own.soft * (1.0 if mix is None else 1 - mix) * soft_by_hand(logits[row], task, said, own, regression)
+        soft = (
+            own.soft
+            * (1.0 if mix is None else 1 - mix)
+            * soft_by_hand(logits[row], task, teacher_logits, own, regression)
+        )
         total = total + weight * (hard + soft)
     return total
 
@@ -424,12 +432,12 @@ def test_annealing_learns_from_one_target_between_label_and_teacher(
     for row, each in enumerate(task):
         spec = MIXED[each]
         own = leaf[row, FIRST[each] : FIRST[each] + spec.outputs]
-        said, weight = teacher[row, : spec.outputs].double(), float(batch.weight[row])
+        teacher_logits, weight = teacher[row, : spec.outputs].double(), float(batch.weight[row])
         if spec.kind.name == "classification":
             label = functional.one_hot(batch.gold[row].long(), spec.outputs).double()
-            total = total - weight * ((mix * label + (1 - mix) * said.exp()) * own.log_softmax(0)).sum()
+            total = total - weight * ((mix * label + (1 - mix) * teacher_logits.exp()) * own.log_softmax(0)).sum()
         else:
-            wanted = mix * float(batch.gold[row]) + (1 - mix) * float(said[0])
+            wanted = mix * float(batch.gold[row]) + (1 - mix) * float(teacher_logits[0])
             total = total + weight * by_hand(leaf[row], each, wanted, regression)
     total.backward()
     assert leaf.grad is not None
@@ -549,7 +557,7 @@ def test_extreme_logits_stay_finite_with_teachers(size: float, loss: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("loss", "task", "said", "message"),
+    ("loss", "task", "teacher_logits", "message"),
     [
         ("cross_entropy", 1, [math.log(0.5), NAN, math.log(0.5)], "task topic: a teacher's row has 2 of its 3 outputs"),
         ("logits", 1, [NAN, 1.0, 2.0], "task topic: a teacher's row has 2 of its 3 outputs"),
@@ -562,8 +570,10 @@ def test_extreme_logits_stay_finite_with_teachers(size: float, loss: Any) -> Non
         ("cross_entropy", 0, [math.log(0.49), math.log(0.5), 0.0], "task mood: a teacher's probabilities sum to 0.99"),
     ],
 )
-def test_check_refuses_what_a_teacher_cannot_say(loss: Any, task: int, said: list[float], message: str) -> None:
-    teacher = torch.tensor([[NAN] * len(said), said])
+def test_check_refuses_what_a_teacher_cannot_say(
+    loss: Any, task: int, teacher_logits: list[float], message: str
+) -> None:
+    teacher = torch.tensor([[NAN] * len(teacher_logits), teacher_logits])
     batch, logits = rows_of([0, task], [1.0, 1.0], teacher=teacher), torch.zeros(2, COLUMNS)
     with pytest.raises(TrainingError, match=message):
         Objective(MIXED, "sigmoid", Distil(loss=loss)).check(logits, batch)
@@ -571,8 +581,8 @@ def test_check_refuses_what_a_teacher_cannot_say(loss: Any, task: int, said: lis
 
 
 def test_check_takes_what_a_teacher_may_say() -> None:
-    def check(loss: Any, task: int, *said: float) -> None:
-        batch = rows_of([task], [NAN], teacher=torch.tensor([said]))
+    def check(loss: Any, task: int, *teacher_logits: float) -> None:
+        batch = rows_of([task], [NAN], teacher=torch.tensor([teacher_logits]))
         Objective(MIXED, "sigmoid", Distil(loss=loss)).check(torch.zeros(1, COLUMNS), batch)
 
     check("cross_entropy", 0, math.log(0.5004), math.log(0.5), NAN)  # what lies beyond a task's outputs is not read

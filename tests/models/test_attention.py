@@ -67,9 +67,9 @@ def test_packed_rows_have_the_logits_and_gradients_of_padded_ones(
     for packed in (pack(batch), with_tail(pack(batch), 1), with_tail(pack(batch), 150)):
         # A size that serves many batches is longer than their rows.
         for longest in (packed.longest, 16, 64):
-            found = model(replace(packed, longest=longest))
-            torch.testing.assert_close(found, padded, rtol=0, atol=1e-10)
-        slopes = gradients(model, found)
+            result = model(replace(packed, longest=longest))
+            torch.testing.assert_close(result, padded, rtol=0, atol=1e-10)
+        slopes = gradients(model, result)
         assert slopes.keys() == expected.keys()
         for name, slope in slopes.items():
             torch.testing.assert_close(slope, expected[name], rtol=0, atol=1e-9)

@@ -89,9 +89,9 @@ def test_the_second_text_is_told_apart_where_the_encoder_can(tiny_of: Callable[[
     batch = some_batch(4)
     without = replace(batch, second=batch.lengths)
     assert not torch.equal(batch.types, without.types)
-    for kind, told in (("bert", True), ("distilbert", False)):
+    for kind, reported in (("bert", True), ("distilbert", False)):
         encoder = load(tiny_of(kind)).eval()
-        assert torch.equal(encoder(batch), encoder(without)) != told
+        assert torch.equal(encoder(batch), encoder(without)) != reported
 
 
 @pytest.mark.parametrize(
@@ -344,13 +344,13 @@ def test_a_hub_id_stands_for_the_files_its_commit_has(
     change_weights(repository / "snapshots" / ("b" * 40), lambda weights: weights["pooler.dense.bias"].add_(1))
     (repository / "refs").mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    found = []
+    result = []
     for commit in ("a" * 40, "b" * 40):
         (repository / "refs" / "main").write_text(commit)
         place = resolve("someone/tiny")
         assert Path(place) == repository / "snapshots" / commit
-        found.append(identity(place))
-    assert found[0] == identity(str(tiny)) != found[1]
+        result.append(identity(place))
+    assert result[0] == identity(str(tiny)) != result[1]
 
 
 def test_the_identity_covers_how_a_tokeniser_is_set_up(tiny: Path, broken: Path) -> None:

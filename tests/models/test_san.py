@@ -75,7 +75,7 @@ def steps_of(made: San, premise: list[list[float]], hypothesis: list[list[float]
     w1, w2 = made.summary.weight[0].tolist(), made.attention.weight.T.tolist()
     w3, bias = made.out.weight.tolist(), made.out.bias.tolist()
     states = [mixed(softmax([dot(w1, token) for token in hypothesis]), hypothesis)]
-    found = []
+    result = []
     for k in range(1, made.steps + 1):
         s = states[k - 1]
         scores = []
@@ -90,8 +90,8 @@ def steps_of(made: San, premise: list[list[float]], hypothesis: list[list[float]
             *(abs(a - b) for a, b in zip(s, x, strict=True)),
             *(a * b for a, b in zip(s, x, strict=True)),
         ]
-        found.append(softmax([dot(row, features) + shift for row, shift in zip(w3, bias, strict=True)]))
-    return found
+        result.append(softmax([dot(row, features) + shift for row, shift in zip(w3, bias, strict=True)]))
+    return result
 
 
 def reference(made: San, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -99,8 +99,8 @@ def reference(made: San, states: Tensor, first: Tensor, second: Tensor) -> Tenso
     for row in range(len(states)):
         premise = [states[row, place].tolist() for place in range(states.shape[1]) if first[row, place]]
         hypothesis = [states[row, place].tolist() for place in range(states.shape[1]) if second[row, place]]
-        found = steps_of(made, premise, hypothesis or premise)
-        rows.append([math.log(sum(each[label] for each in found) / made.steps) for label in range(OUTPUTS)])
+        result = steps_of(made, premise, hypothesis or premise)
+        rows.append([math.log(sum(each[label] for each in result) / made.steps) for label in range(OUTPUTS)])
     return torch.tensor(rows, dtype=torch.float64)
 
 

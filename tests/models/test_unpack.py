@@ -41,9 +41,9 @@ def test_an_encoders_weights_come_back_under_the_names_they_had(tiny: Path, tmp_
     random = np.random.default_rng(0)
     held = {name: random.normal(size=value.shape).astype(np.float32) for name, value in held.items()}
     expected = write_quantised(held, tmp_path / "model.onnx")
-    found = read_weights(tmp_path / "model.onnx")
-    assert found.keys() == held.keys()
-    for name, value in found.items():
+    result = read_weights(tmp_path / "model.onnx")
+    assert result.keys() == held.keys()
+    for name, value in result.items():
         assert value.dtype == np.float32 and value.flags.c_contiguous
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
         # Half a step of 8 bits is the most that rounding may have cost.

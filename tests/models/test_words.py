@@ -266,13 +266,13 @@ def words_folder(folder: Path, vectors: KnownVectors | None = None, **changes: A
 
 def test_words_begin_with_their_vectors_and_others_as_spread_as_these(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    found = {f"w{number}": rng.normal(0, 3, 6).astype(np.float32) for number in range(5, 140)}
-    folder = words_folder(tmp_path, KnownVectors(6, found), vocab_size=400, channels="both")
+    result = {f"w{number}": rng.normal(0, 3, 6).astype(np.float32) for number in range(5, 140)}
+    folder = words_folder(tmp_path, KnownVectors(6, result), vocab_size=400, channels="both")
     encoder = load_encoder(EncoderSpec(name="bilstm"), str(folder))
     assert isinstance(encoder, WordEncoder)
     for channel in encoder.network.words.channels:
         for number in (5, 70, 139):
-            assert np.array_equal(channel.weight[number].detach().numpy(), found[f"w{number}"])
+            assert np.array_equal(channel.weight[number].detach().numpy(), result[f"w{number}"])
         others = channel.weight[140:].detach()
         assert others.std() == pytest.approx(3, rel=0.1) and others.abs().max() < 3 * 3**0.5 * 1.1
 

@@ -66,8 +66,8 @@ def taught(events: list[Any]) -> list[str]:
 
 
 def record(recipe: Recipe) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((recipe.output.path / recipe.name / "run.json").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads((recipe.output.path / recipe.name / "run.json").read_text(encoding="utf-8"))
+    return result
 
 
 def weights(folder: Path) -> bytes:
@@ -214,10 +214,10 @@ def test_the_record_has_the_first_run_as_ever_and_lists_all_of_them(done: Done) 
     assert find_model(folder / CELLS / "half-seed1").resolve() == runs[3].models[-1].folder.resolve()
     assert sorted(path.name for path in (folder / CELLS).iterdir()) == ["half-seed0", "half-seed1", "seed1"]
     assert set(kept["uses"]) >= {model.folder.parent.name for run in runs for model in run.models}
-    found = kept["findings"]
+    result = kept["findings"]
     scores = [cell["models"]["student"]["scores"]["mood/dev"]["accuracy"] for cell in kept["cells"]]
-    assert found["summaries"]["half"]["student"]["mood"]["values"] == scores[2:]
-    delta = found["deltas"]["student"]["half"]["mood"]
+    assert result["summaries"]["half"]["student"]["mood"]["values"] == scores[2:]
+    delta = result["deltas"]["student"]["half"]["mood"]
     assert delta["difference"]["delta"] == pytest.approx(sum(scores[2:]) / 2 - sum(scores[:2]) / 2)
     again = load_recipe(folder / "recipe.yaml")
     assert [cell.recipe.model_dump() for cell in again.cells] == [cell.recipe.model_dump() for cell in whole.cells]
@@ -287,7 +287,7 @@ def file(recipe_values: dict[str, Any], tmp_path: Path) -> Path:
     return path
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def reported(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as stop:
         main(list(arguments))
     assert stop.value.code in (0, None)
@@ -295,10 +295,10 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_check_and_a_dry_run_say_how_many_runs_there_are(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    checked = told(capsys, "check", str(file), "--set", "seeds=2")
+    checked = reported(capsys, "check", str(file), "--set", "seeds=2")
     assert "4 runs: 2 variants × 2 seeds; what they have in common is made once" in checked
     assert all(name in checked for name in ("seed0/multi", "seed1/multi", "low-seed0/multi", "low-seed1/multi"))
-    dry = told(capsys, "run", str(file), "--seeds", "3", "--dry-run")
+    dry = reported(capsys, "run", str(file), "--seeds", "3", "--dry-run")
     assert "6 runs: 2 variants × 3 seeds" in dry
     assert "6 of 6 models are to be trained" in dry
 
@@ -315,16 +315,16 @@ def test_the_time_of_a_study_is_that_of_all_its_models(
 
 
 def test_teach_trains_a_model_in_all_runs_or_in_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = told(capsys, "train", str(file), "--model", "low-seed0/multi")
+    one = reported(capsys, "train", str(file), "--model", "low-seed0/multi")
     assert one.count("model: ") == 1 and "low-seed0/multi" in one
-    both = told(capsys, "train", str(file), "--model", "multi")
+    both = reported(capsys, "train", str(file), "--model", "multi")
     assert both.count("model: ") == 2
 
 
 def test_run_with_seeds_shows_them_together(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = told(capsys, "run", str(file), "--seeds", "2", "--set", "ablations=null")
+    shown = reported(capsys, "run", str(file), "--seeds", "2", "--set", "ablations=null")
     assert "dev scores, mean ± standard deviation over 2 seeds" in shown
-    listed = told(capsys, "runs", str(load_recipe(file).output.path))
+    listed = reported(capsys, "runs", str(load_recipe(file).output.path))
     assert "2 runs" in listed
 
 
@@ -356,8 +356,8 @@ def test_the_ablations_of_bam_run_in_miniature(tiny: Path, tmp_path: Path) -> No
     runs = pipeline.run_study(recipe.model_copy(update={"seeds": (0,)}), events.append)
     assert len({run.models[-1].folder for run in runs}) == len(runs) == 5
     assert len(taught(events)) == 2 * 3 + 5 + 3, "folds of teachers once; baselines with three kinds of training"
-    found = record_of(runs[0])["findings"]["deltas"]["student"]
-    assert list(found) == ["lambda_0", "lambda_half", "flat_rates", "by_rows"]
+    result = record_of(runs[0])["findings"]["deltas"]["student"]
+    assert list(result) == ["lambda_0", "lambda_half", "flat_rates", "by_rows"]
 
 
 def test_the_proof_of_bilstm_soft_runs_in_miniature(tiny: Path, tmp_path: Path) -> None:
@@ -379,5 +379,5 @@ def test_the_proof_of_bilstm_soft_runs_in_miniature(tiny: Path, tmp_path: Path) 
 
 
 def record_of(run: pipeline.Run) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+    return result

@@ -50,8 +50,8 @@ def named(plan: Plan, name: str) -> ModelPlan:
 
 
 def rows_of(data: TaskData) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = data.table().to_pylist()
-    return found
+    result: list[dict[str, Any]] = data.table().to_pylist()
+    return result
 
 
 def words_of(data: TaskData) -> set[str]:

@@ -48,18 +48,18 @@ def answers(task: Task, skill: float, seed: int) -> Array:
     random, gold = np.random.default_rng(seed), gold_of(task)
     _, first, place = np.unique(TEXT, return_index=True, return_inverse=True)
     if task.kind.name == "regression":
-        said = gold + skill * random.normal(size=ROWS)
+        output = gold + skill * random.normal(size=ROWS)
     else:
-        said = np.where(random.random(ROWS) < skill, gold, 1 - gold)
-    return said[first][place]
+        output = np.where(random.random(ROWS) < skill, gold, 1 - gold)
+    return output[first][place]
 
 
 def made_model(
-    root: Path, name: str, said: Mapping[Task, Array], order: Sequence[int], ids: str = "r"
+    root: Path, name: str, output: Mapping[Task, Array], order: Sequence[int], ids: str = "r"
 ) -> dict[str, Any]:
     """Keep the answers of a model as a run does, and return what its record says of it."""
     scores = {}
-    for task, values in said.items():
+    for task, values in output.items():
         gold = gold_of(task)
         data = root / "artifacts" / name / "data.arrow"
         data.parent.mkdir(parents=True, exist_ok=True)
@@ -79,9 +79,9 @@ def made_model(
 def made_run(root: Path, name: str, seeds: Sequence[Mapping[Task, Array]], role: str = "student", **more: Any) -> Path:
     """Write a finished run of several seeds, each with its rows in an order of its own."""
     cells = []
-    for seed, said in enumerate(seeds):
+    for seed, output in enumerate(seeds):
         order = np.random.default_rng(seed).permutation(ROWS).tolist()
-        model = {"role": role, **made_model(root, f"{name}-{seed}", said, order, **more)}
+        model = {"role": role, **made_model(root, f"{name}-{seed}", output, order, **more)}
         cells.append({"variant": "as it is", "seed": seed, "models": {role: model}})
     (root / name).mkdir()
     write_record(root / name / "run.json", {"state": "done", **cells[0], "cells": cells})
@@ -95,15 +95,15 @@ def run_of(root: Path, name: str, skills: Sequence[float], task: Task = MOOD, fi
 
 def test_a_better_model_is_found_better_and_the_same_worse_the_other_way(tmp_path: Path) -> None:
     weak, strong = run_of(tmp_path, "weak", [0.7]), run_of(tmp_path, "strong", [0.85], first=9)
-    (found,) = compare([weak, strong])
-    (row,) = found.compared
+    (actual,) = compare([weak, strong])
+    (row,) = actual.compared
     assert (row.place, row.metric) == ("mood/dev", "accuracy")
     (check,) = row.checks
     assert check.test == "McNemar, chi-square" and check.p < 0.001
     assert check.delta == pytest.approx(row.difference.delta)
     assert row.difference.delta == pytest.approx(row.second.mean - row.first.mean)
     assert row.verdict == 1 and row.p == row.difference.p < 0.001
-    assert found.claim.startswith("On mood B is better than A: +") and "This is about these two models" in found.claim
+    assert actual.claim.startswith("On mood B is better than A: +") and "This is about these two models" in actual.claim
     assert row.stars == "", "one seed a side"
     assert compare([strong, weak])[0].claim.startswith("On mood B is worse than A: −")
 
@@ -122,12 +122,12 @@ def test_rows_are_joined_whatever_their_order(tmp_path: Path) -> None:
 def test_seeds_are_drawn_too_and_compared_by_themselves(tmp_path: Path) -> None:
     weak = run_of(tmp_path, "weak", [0.7, 0.71, 0.69])
     strong = run_of(tmp_path, "strong", [0.85, 0.84, 0.86], first=9)
-    (found,) = compare([weak, strong])
-    (row,) = found.compared
+    (actual,) = compare([weak, strong])
+    (row,) = actual.compared
     assert row.difference.test == "bootstrap, Welch's t" and len(row.first.values) == 3 and row.stars == "*"
     (check,) = row.checks
     assert check.p == pytest.approx(0.1) and check.effect == 1
-    assert "other seeds of the same recipes" in found.claim
+    assert "other seeds of the same recipes" in actual.claim
 
 
 def test_all_that_is_shown_together_is_corrected_together(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_all_that_is_shown_together_is_corrected_together(tmp_path: Path) -> Non
 
 def test_a_smaller_error_is_better(tmp_path: Path) -> None:
     near, far = run_of(tmp_path, "near", [0.5], STARS), run_of(tmp_path, "far", [1.0], STARS, first=9)
-    (found,) = compare([near, far])
-    assert found.compared[0].difference.delta > 0 and found.compared[0].verdict == -1
+    (actual,) = compare([near, far])
+    assert actual.compared[0].difference.delta > 0 and actual.compared[0].verdict == -1
 
 
 def test_models_that_may_be_alike_are_not_told_apart(tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_a_part_is_named_after_a_colon(tmp_path: Path) -> None:
     record["cells"][0] |= {"answers": "../artifacts/t/predictions", "teachers": taught["scores"]}
     write_record(run / "run.json", record)
     for part in ("teachers", "teacher", "teacher-mood"):
-        (found,) = compare([f"{run}:{part}", str(run)])
-        assert found.compared[0].verdict == -1
+        (actual,) = compare([f"{run}:{part}", str(run)])
+        assert actual.compared[0].verdict == -1
     with pytest.raises(UserError, match='no "baseline"; known: student, teacher'):
         compare([f"{run}:baseline", str(run)])
 
@@ -178,9 +178,9 @@ def test_several_teachers_of_a_run_are_no_seeds_of_each_other(tmp_path: Path) ->
         for cell in record["cells"]:
             cell["models"][f"teacher-{number}"] = {"role": "teacher", **taught}
     write_record(run / "run.json", record)
-    (found,) = compare([str(run), f"{run}:teacher"])
-    assert found.compared[0].verdict == 1 and len(found.compared[0].second.values) == 2
-    assert "about these very models" in found.claim
+    (actual,) = compare([str(run), f"{run}:teacher"])
+    assert actual.compared[0].verdict == 1 and len(actual.compared[0].second.values) == 2
+    assert "about these very models" in actual.claim
 
 
 def test_other_variants_of_a_study_do_not_count_as_seeds(tmp_path: Path) -> None:
@@ -197,9 +197,9 @@ def test_a_variant_is_named_after_a_colon_and_its_part_after_a_stroke(tmp_path: 
     record["cells"][2]["variant"] = "soft-with"
     write_record(run / "run.json", record)
     for name in ("soft-with", "soft-with/student"):
-        (found,) = compare([str(run), f"{run}:{name}"])
-        assert found.compared[0].second.mean > 0.9 > found.compared[0].first.mean
-        assert [len(side.values) for side in (found.compared[0].first, found.compared[0].second)] == [2, 1]
+        (actual,) = compare([str(run), f"{run}:{name}"])
+        assert actual.compared[0].second.mean > 0.9 > actual.compared[0].first.mean
+        assert [len(side.values) for side in (actual.compared[0].first, actual.compared[0].second)] == [2, 1]
     with pytest.raises(UserError, match='no "soft-wiht"; did you mean "soft-with"'):
         compare([str(run), f"{run}:soft-wiht"])
     with pytest.raises(UserError, match='no "baseline"; known: as it is, soft-with, student'):
@@ -261,11 +261,11 @@ def test_real_runs_and_models_are_compared_on_the_terminal(
 def test_what_so_few_seeds_cannot_show_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weak = run_of(tmp_path, "weak", [0.7, 0.71, 0.69])
     strong = run_of(tmp_path, "strong", [0.85, 0.84, 0.86], first=9)
-    for names, said in (((weak, strong), True), ((weak, run_of(tmp_path, "one", [0.8])), False)):
+    for names, output in (((weak, strong), True), ((weak, run_of(tmp_path, "one", [0.8])), False)):
         with pytest.raises(SystemExit):
             cli.main(["compare", *names])
-        told = " ".join(capsys.readouterr().out.split())
-        assert ("with 3 seeds each the smallest possible p of a Mann-Whitney test is 0.1" in told) == said
+        reported = " ".join(capsys.readouterr().out.split())
+        assert ("with 3 seeds each the smallest possible p of a Mann-Whitney test is 0.1" in reported) == output
 
 
 def test_a_mistake_in_the_names_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

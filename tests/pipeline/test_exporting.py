@@ -57,17 +57,17 @@ def ask(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
         code = int(stop.code or 0)
     else:
         code = 0
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def refused(run: Path, to: str, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Return what is said of an export that is refused, and leaves nothing behind."""
     there = set(out.parent.iterdir())
-    code, _, said = ask(["export", str(run), "--to", to, "--out", str(out)], capsys)
-    assert code == 2 and "Traceback" not in said
+    code, _, output = ask(["export", str(run), "--to", to, "--out", str(out)], capsys)
+    assert code == 2 and "Traceback" not in output
     assert set(out.parent.iterdir()) == there
-    return said
+    return output
 
 
 def test_a_run_leaves_as_onnx_and_answers_alike(
@@ -75,9 +75,9 @@ def test_a_run_leaves_as_onnx_and_answers_alike(
 ) -> None:
     run, _ = run_folder
     out = tmp_path / "shipped"
-    code, said, _ = ask(["export", str(run), "--to", "onnx", "--out", str(out)], capsys)
+    code, output, _ = ask(["export", str(run), "--to", "onnx", "--out", str(out)], capsys)
     assert code == 0
-    assert f"wrote {out}" in said
+    assert f"wrote {out}" in output
     assert sorted(path.name for path in out.iterdir()) == [
         "README.md",
         "checksums.json",
@@ -87,8 +87,8 @@ def test_a_run_leaves_as_onnx_and_answers_alike(
         "understill.json",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["shipped"], "nothing else is left"
-    told = [ask(["predict", str(place), "--text", TEXTS[0], "--task", "mood"], capsys) for place in (out, run)]
-    assert told[0] == told[1]
+    reported = [ask(["predict", str(place), "--text", TEXTS[0], "--task", "mood"], capsys) for place in (out, run)]
+    assert reported[0] == reported[1]
     one, other = load(out), load(run)
     for name, answers in other.predict(TEXTS, TEXTS[::-1]).items():
         for mine, theirs in zip(one.predict(TEXTS, TEXTS[::-1])[name], answers, strict=True):
@@ -104,8 +104,8 @@ def test_files_are_answered_by_an_export_too(
     (tmp_path / "in.csv").write_text("text\n" + "\n".join(f'"{text}"' for text in TEXTS) + "\n", encoding="utf-8")
     asked = ["--file", str(tmp_path / "in.csv"), "--columns", "text", "--task", "mood"]
     for name, place in (("a", tmp_path / "onnx"), ("b", run)):
-        code, _, said = ask(["predict", str(place), *asked, "--out", str(tmp_path / f"{name}.csv")], capsys)
-        assert code == 0, said
+        code, _, output = ask(["predict", str(place), *asked, "--out", str(tmp_path / f"{name}.csv")], capsys)
+        assert code == 0, output
     labels = [
         [line.split(",")[-2] for line in (tmp_path / f"{name}.csv").read_text().splitlines()] for name in ("a", "b")
     ]
@@ -169,15 +169,15 @@ def test_a_loss_above_the_limit_is_refused_and_nothing_is_left(
     real = exporting.Exporter._ask
 
     def worse(self: Any, model: Predictor, who: str, rows: Any) -> Predictions:
-        found = real(self, model, who, rows)
-        if who != "int8" or found.task.kind.name != "classification":
-            return found
-        right = np.eye(found.task.outputs, dtype=np.float32)[rows.gold.astype(int)]
-        return Predictions(found.task, -right)
+        result = real(self, model, who, rows)
+        if who != "int8" or result.task.kind.name != "classification":
+            return result
+        right = np.eye(result.task.outputs, dtype=np.float32)[rows.gold.astype(int)]
+        return Predictions(result.task, -right)
 
     monkeypatch.setattr(exporting.Exporter, "_ask", worse)
-    said = refused(run_folder[0], "int8", tmp_path / "int8", capsys)
-    assert "int8 loses more than 1 points" in said and "--limit" in said
+    output = refused(run_folder[0], "int8", tmp_path / "int8", capsys)
+    assert "int8 loses more than 1 points" in output and "--limit" in output
 
 
 def test_a_loss_by_a_later_metric_is_refused_too(
@@ -189,17 +189,17 @@ def test_a_loss_by_a_later_metric_is_refused_too(
     real = exporting.score
 
     def later(task: Any, *given: Any) -> dict[str, float]:
-        found = real(task, *given)
+        result = real(task, *given)
         asked.append(task.name)
         if asked.count(task.name) == 3:  # of the rounded model, after twice the model itself
-            found[list(found)[-1]] -= 0.5
-        return found
+            result[list(result)[-1]] -= 0.5
+        return result
 
     asked: list[str] = []
     monkeypatch.setattr(exporting, "score", later)
     tasks = [task for task in load(run_folder[0]).tasks if len(task.metrics) > 1]
-    said = refused(run_folder[0], "int8", tmp_path / "int8", capsys)
-    assert tasks and all(f"{task.name}/dev {task.metrics[-1]}" in said for task in tasks)
+    output = refused(run_folder[0], "int8", tmp_path / "int8", capsys)
+    assert tasks and all(f"{task.name}/dev {task.metrics[-1]}" in output for task in tasks)
 
 
 def test_a_rounded_model_whose_answers_are_no_numbers_is_refused(
@@ -211,9 +211,9 @@ def test_a_rounded_model_whose_answers_are_no_numbers_is_refused(
     real = exporting.OnnxModel.logits
 
     def broken(self: Any, *given: Any) -> dict[str, Predictions]:
-        found = real(self, *given)
+        result = real(self, *given)
         factor = np.float32(np.nan if self.weights == "int8" else 1)
-        return {name: Predictions(each.task, each.logits * factor) for name, each in found.items()}
+        return {name: Predictions(each.task, each.logits * factor) for name, each in result.items()}
 
     monkeypatch.setattr(exporting.OnnxModel, "logits", broken)
     assert "rows of mood/dev with what is no number → write --to onnx" in refused(
@@ -230,8 +230,8 @@ def test_a_model_that_does_not_score_what_its_folder_says_is_refused(
     assert set(scored_on) == set(scores), "every score has the rows that it was worked out on"
     wrong = {**scores, "mood/dev": {**scores["mood/dev"], "accuracy": 0.999}}
     save_scores(copy, wrong, scored_on)  # as if other weights had been scored
-    assert "mood/dev: accuracy is 0." in (said := refused(copy, "onnx", tmp_path / "out", capsys))
-    assert "its folder says 0.9990 for the same rows → these are not the weights that were scored" in said
+    assert "mood/dev: accuracy is 0." in (output := refused(copy, "onnx", tmp_path / "out", capsys))
+    assert "its folder says 0.9990 for the same rows → these are not the weights that were scored" in output
     save_scores(copy, wrong, {**scored_on, "mood/dev": "of other rows"})
     assert ask(["export", str(copy), "--to", "onnx", "--out", str(tmp_path / "out")], capsys)[0] == 0
 
@@ -245,8 +245,8 @@ def test_an_export_that_says_something_else_is_refused_and_nothing_is_left(
     real = exporting.OnnxModel.logits
 
     def off(self: Any, *given: Any) -> dict[str, Predictions]:
-        found = real(self, *given)
-        return {name: Predictions(each.task, each.logits + np.float32(0.01)) for name, each in found.items()}
+        result = real(self, *given)
+        return {name: Predictions(each.task, each.logits + np.float32(0.01)) for name, each in result.items()}
 
     monkeypatch.setattr(exporting.OnnxModel, "logits", off)
     assert "does not say what the model says" in refused(run_folder[0], "onnx", tmp_path / "onnx", capsys)
@@ -280,9 +280,9 @@ def test_one_classifier_lies_straight_in_its_folder(run_folder: tuple[Path, Reci
 def test_tasks_that_cannot_leave_stay_behind_and_are_named(
     run_folder: tuple[Path, Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said, _ = ask(["export", str(run_folder[0]), "--to", "huggingface", "--out", str(tmp_path / "out")], capsys)
+    code, output, _ = ask(["export", str(run_folder[0]), "--to", "huggingface", "--out", str(tmp_path / "out")], capsys)
     assert code == 0 and sorted(path.name for path in (tmp_path / "out").iterdir()) == ["follows", "mood", "similar"]
-    assert "not exported: answer ranks candidates → --to onnx takes every task" in said
+    assert "not exported: answer ranks candidates → --to onnx takes every task" in output
 
 
 def test_a_run_with_mean_pooling_leaves_for_sentence_transformers(
@@ -342,9 +342,11 @@ def test_the_card_names_teachers_and_what_was_read_without_labels(make_tiny: Cal
         student={"unlabelled": 0.25},
     )
     chosen = [DEMO[name] for name in ("mood", "queue")]
-    said = exporting._method(recipe, "student", chosen, True)
-    assert "distilled from 2 teachers: large (mpnet, trained by the recipe, one model for all its tasks); llm (" in said
-    assert "llm.jsonl" in said and "ours" not in said
+    output = exporting._method(recipe, "student", chosen, True)
+    assert (
+        "distilled from 2 teachers: large (mpnet, trained by the recipe, one model for all its tasks); llm (" in output
+    )
+    assert "llm.jsonl" in output and "ours" not in output
     read = exporting._unlabelled(recipe, chosen)
     assert "25% of such a task's rows" in read and "mood (texts of the demo), queue (logs.jsonl)" in read
     assert "distilled" not in exporting._method(recipe, "baseline", chosen, False)
@@ -364,8 +366,8 @@ def test_a_folder_that_appears_meanwhile_is_left_alone(
         return real(card)
 
     monkeypatch.setattr(exporting, "as_markdown", take)
-    code, _, said = ask(["export", str(run_folder[0]), "--to", "onnx", "--out", str(tmp_path / "out")], capsys)
-    assert code == 2 and "out is there already → choose another folder" in said and "Traceback" not in said
+    code, _, output = ask(["export", str(run_folder[0]), "--to", "onnx", "--out", str(tmp_path / "out")], capsys)
+    assert code == 2 and "out is there already → choose another folder" in output and "Traceback" not in output
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["letter.txt"]
 
@@ -401,13 +403,13 @@ def test_data_that_is_not_there_says_where_to_export_from(
     run, _ = run_folder
     own = "tasks.mood={train: here.csv, text: text, label: label}"
     more = ["--set", own, "--task", "mood", "--out", str(tmp_path / "out")]
-    code, _, said = ask(["export", str(run), "--to", "onnx", *more], capsys)
-    assert code == 2 and "no dev rows to check the export with: here.csv: no such file" in said
-    assert "→ export from where the recipe was run, or name files with --set" in said
+    code, _, output = ask(["export", str(run), "--to", "onnx", *more], capsys)
+    assert code == 2 and "no dev rows to check the export with: here.csv: no such file" in output
+    assert "→ export from where the recipe was run, or name files with --set" in output
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "output"),
     [
         (["--to", "onnx", "--out", "{run}"], "is there already"),
         (["--to", "onnx", "--task", "moood"], "did you mean"),
@@ -416,18 +418,18 @@ def test_data_that_is_not_there_says_where_to_export_from(
     ],
 )
 def test_a_mistake_is_told_before_anything_heavy_is_imported(
-    run_folder: tuple[Path, Recipe], more: list[str], said: str
+    run_folder: tuple[Path, Recipe], more: list[str], output: str
 ) -> None:
     program = "import sys; from understill.cli import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit: pass\n"
     program += "print(*[name for name in ('torch', 'transformers', 'pyarrow', 'scipy') if name in sys.modules])"
     given = [part.format(run=run_folder[0]) for part in more]
     command = [sys.executable, "-c", program, "export", str(run_folder[0]), *given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert said in done.stderr and done.stdout.strip() == ""
+    assert output in done.stderr and done.stdout.strip() == ""
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "output"),
     [
         (["--to", "onxn"], '--to "onxn": write huggingface, onnx or int8'),
         (["--to", "onnx", "--task", "moood"], 'no task "moood"; did you mean "mood"?'),
@@ -439,12 +441,12 @@ def test_a_mistake_is_told_before_anything_heavy_is_imported(
     ],
 )
 def test_a_mistake_is_one_sentence(
-    run_folder: tuple[Path, Recipe], more: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    run_folder: tuple[Path, Recipe], more: list[str], output: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run, _ = run_folder
-    code, _, told = ask(["export", str(run), *more, "--out", str(tmp_path / "out")], capsys)
+    code, _, reported = ask(["export", str(run), *more, "--out", str(tmp_path / "out")], capsys)
     assert code == 2
-    assert said in told and "Traceback" not in told
+    assert output in reported and "Traceback" not in reported
     assert not (tmp_path / "out").exists()
 
 
@@ -455,16 +457,16 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(
         raise OSError(ENOSPC, "No space left on device")
 
     monkeypatch.setattr("understill.pipeline.exporting.write_onnx", fill)
-    said = refused(run_folder[0], "onnx", tmp_path / "out", capsys)
-    assert f"error: {tmp_path / 'out'}: No space left on device → make room" in said
+    output = refused(run_folder[0], "onnx", tmp_path / "out", capsys)
+    assert f"error: {tmp_path / 'out'}: No space left on device → make room" in output
 
 
 def test_a_place_where_no_folder_can_be_made_is_one_sentence(
     run_folder: tuple[Path, Recipe], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, said = ask(["export", str(run_folder[0]), "--to", "onnx", "--out", "/proc/here/out"], capsys)
-    assert code == 2 and "Traceback" not in said
-    assert "/proc/here/out: no folder can be made there: " in said and "→ choose another place with --out" in said
+    code, _, output = ask(["export", str(run_folder[0]), "--to", "onnx", "--out", "/proc/here/out"], capsys)
+    assert code == 2 and "Traceback" not in output
+    assert "/proc/here/out: no folder can be made there: " in output and "→ choose another place with --out" in output
 
 
 def test_a_task_that_is_named_twice_leaves_once(run_folder: tuple[Path, Recipe], tmp_path: Path) -> None:
@@ -479,15 +481,15 @@ def test_a_folder_that_is_there_is_left_alone(
     run, _ = run_folder
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear", encoding="utf-8")
-    code, _, said = ask(["export", str(run), "--to", "onnx", "--out", str(tmp_path / "mine")], capsys)
+    code, _, output = ask(["export", str(run), "--to", "onnx", "--out", str(tmp_path / "mine")], capsys)
     assert (code, (tmp_path / "mine" / "letter.txt").read_text(encoding="utf-8")) == (2, "dear")
-    assert "is there already" in said
+    assert "is there already" in output
 
 
 def test_a_model_folder_stays_as_it_is(run_folder: tuple[Path, Recipe], capsys: pytest.CaptureFixture[str]) -> None:
     folder = pipeline.find_model(run_folder[0])
-    code, _, said = ask(["export", str(folder), "--to", "onnx"], capsys)
-    assert code == 2 and "say where to write with --out" in said
+    code, _, output = ask(["export", str(folder), "--to", "onnx"], capsys)
+    assert code == 2 and "say where to write with --out" in output
 
 
 def test_a_task_without_dev_rows_cannot_be_checked(

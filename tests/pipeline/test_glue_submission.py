@@ -52,8 +52,8 @@ WORDS = ["parcel", "account", "order", "password", "guitar", "film", "man", "nob
 
 def texts(seed: int, count: int, pair: bool) -> list[list[str]]:
     """Make up texts; in pairs, some have the first one in common."""
-    said = [f"the {WORDS[(seed + n) % 10]} was {WORDS[(seed + 3 * n) % 7]} {n}" for n in range(count)]
-    return [[f"{said[n // 2]} ?", said[n]] if pair else [said[n]] for n in range(count)]
+    output = [f"the {WORDS[(seed + n) % 10]} was {WORDS[(seed + 3 * n) % 7]} {n}" for n in range(count)]
+    return [[f"{output[n // 2]} ?", output[n]] if pair else [output[n]] for n in range(count)]
 
 
 def write_table(path: Path, header: list[str], rows: list[list[str]]) -> None:
@@ -126,9 +126,9 @@ def read_sheet(content: bytes) -> list[str]:
 
 
 def read_zip(path: Path) -> dict[str, list[str]]:
-    with zipfile.ZipFile(path) as found:
-        assert found.testzip() is None
-        return {name: read_sheet(found.read(name)) for name in found.namelist()}
+    with zipfile.ZipFile(path) as result:
+        assert result.testzip() is None
+        return {name: read_sheet(result.read(name)) for name in result.namelist()}
 
 
 def texts_of(glue: Path, name: str) -> list[list[str]]:
@@ -164,20 +164,20 @@ def test_the_zip_holds_what_the_model_says_of_every_test_set(world: World, caplo
     with caplog.at_level(logging.WARNING):
         written = pipeline.submit(run, world.recipe)
     assert written.folder == run / "submission" and written.zip == run / "submission" / "submission.zip"
-    found = read_zip(written.zip)
-    assert {name: len(answers) for name, answers in found.items()} == {
+    result = read_zip(written.zip)
+    assert {name: len(answers) for name, answers in result.items()} == {
         name: count for name, (_, count) in FILES.items()
     }
     for name in FILES:
         assert (written.folder / name).read_bytes() == zipfile.ZipFile(written.zip).read(name)
         if name == "STS-B.tsv":
             near = [float(score) for score in expected(run / "models" / "multi", world.glue, name)]
-            assert [float(score) for score in found[name]] == pytest.approx(near, abs=0.0011)
+            assert [float(score) for score in result[name]] == pytest.approx(near, abs=0.0011)
         elif name != "WNLI.tsv":
-            assert found[name] == expected(run / "models" / "multi", world.glue, name), name
-    varied = [name for name, answers in found.items() if len(set(answers)) > 1]
+            assert result[name] == expected(run / "models" / "multi", world.glue, name), name
+    varied = [name for name, answers in result.items() if len(set(answers)) > 1]
     assert len(varied) >= 3, "a model that always says the same would hide a wrong order"
-    assert found["WNLI.tsv"] == ["0"] * 3  # two thirds of its training rows
+    assert result["WNLI.tsv"] == ["0"] * 3  # two thirds of its training rows
     assert by_model(written) == {name: "" if name == "WNLI.tsv" else "multi" for name in FILES}
     assert [filed.guess for filed in written.files if not filed.model] == ["0"]
     assert 'QNLI.tsv: 1 of 6 queries have one candidate, which a ranking always calls "entailment"' in caplog.text
@@ -189,9 +189,9 @@ def test_fine_tuned_models_answer_each_its_own_task(world: World, tmp_path: Path
         name: "" if name == "WNLI.tsv" else f"finetuned-{task}" for name, (task, _) in FILES.items()
     }
     assert written.zip == tmp_path / "up" / "submission.zip"
-    found = read_zip(written.zip)
+    result = read_zip(written.zip)
     for name in ("RTE.tsv", "AX.tsv"):
-        assert found[name] == expected(world.runs / "all" / "models" / by_model(written)[name], world.glue, name)
+        assert result[name] == expected(world.runs / "all" / "models" / by_model(written)[name], world.glue, name)
 
 
 def test_the_first_part_that_has_a_task_answers_it(world: World, tmp_path: Path) -> None:
@@ -215,13 +215,13 @@ def test_the_student_answers_and_what_it_was_not_taught_is_said(world: World) ->
 
     filled = pipeline.submit(run, recipe, fill=True)
     assert filled.zip and filled.missing == ()
-    found = read_zip(filled.zip)
-    assert {name: len(answers) for name, answers in found.items()} == {
+    result = read_zip(filled.zip)
+    assert {name: len(answers) for name, answers in result.items()} == {
         name: count for name, (_, count) in FILES.items()
     }
-    assert set(found["QQP.tsv"]) == {"0"} and set(found["AX.tsv"]) <= set(NLI)
-    assert set(found["STS-B.tsv"]) == {"2.500"}
-    assert found["RTE.tsv"] == expected(run / "models" / "student", world.glue, "RTE.tsv")
+    assert set(result["QQP.tsv"]) == {"0"} and set(result["AX.tsv"]) <= set(NLI)
+    assert set(result["STS-B.tsv"]) == {"2.500"}
+    assert result["RTE.tsv"] == expected(run / "models" / "student", world.glue, "RTE.tsv")
 
     again = pipeline.submit(run, recipe)
     assert again.zip is None
@@ -233,12 +233,12 @@ def test_a_folder_without_some_rows_is_said_and_filled_only_when_asked(world: Wo
     glue = shutil.copytree(world.glue, tmp_path / "glue")
     (glue / "QQP" / "test.tsv").unlink()
     shutil.rmtree(glue / "WNLI")
-    told = {"folder": glue, "out": tmp_path / "up"}
-    written = pipeline.submit(world.runs / "all", world.recipe, **told)
+    reported = {"folder": glue, "out": tmp_path / "up"}
+    written = pipeline.submit(world.runs / "all", world.recipe, **reported)
     assert written.missing == ("QQP.tsv", "WNLI.tsv") and written.zip is None
     lacks = {filed.name: filed.lack for filed in written.files if filed.lack}
     assert lacks["QQP.tsv"] == f"{glue} has no test rows of it"
-    filled = pipeline.submit(world.runs / "all", world.recipe, fill=True, **told)
+    filled = pipeline.submit(world.runs / "all", world.recipe, fill=True, **reported)
     assert filled.missing == ("WNLI.tsv",) and filled.zip is None
     assert read_sheet((tmp_path / "up" / "QQP.tsv").read_bytes()) == ["0"] * 9
     lack = {filed.name: filed.lack for filed in filled.files}["WNLI.tsv"]
@@ -294,16 +294,16 @@ def test_the_verb_says_who_answers_what_and_which_files_are_samples(
 ) -> None:
     from understill.cli import main
 
-    def told(*words: str) -> str:
+    def reported(*words: str) -> str:
         with pytest.raises(SystemExit) as stop:
             main(["submit", str(world.runs / "taught"), "--out", str(tmp_path), *words])
         assert not stop.value.code
         return capfd.readouterr().out
 
-    shown = told()
+    shown = reported()
     assert "no zip: SST-2.tsv, " in shown and "--fill" in shown
     assert "samples, which no model has answered: WNLI.tsv\n" in shown
-    shown = told("--fill", "--models", "student", "--glue", str(world.glue))
+    shown = reported("--fill", "--models", "student", "--glue", str(world.glue))
     assert "no model answers qqp; every row says 0, the majority guess" in shown
     assert f"upload: {tmp_path / 'submission.zip'}" in shown
     assert "samples, which no model has answered: SST-2.tsv, MRPC.tsv, " in shown
@@ -344,7 +344,7 @@ def test_real_test_sets_are_answered_in_full(tiny: Path, tmp_path: Path) -> None
     written = pipeline.submit(model, recipe, out=tmp_path / "up")
     files = {"CoLA.tsv": 1063, "STS-B.tsv": 1379, "WNLI.tsv": 146}
     assert {filed.name: filed.rows for filed in written.files if filed.rows} == files
-    found = {name: read_sheet((tmp_path / "up" / name).read_bytes()) for name in files}
-    assert {name: len(answers) for name, answers in found.items()} == files
-    assert set(found["CoLA.tsv"]) | set(found["WNLI.tsv"]) <= {"0", "1"}
-    assert all(0 <= float(score) <= 5 for score in found["STS-B.tsv"])
+    result = {name: read_sheet((tmp_path / "up" / name).read_bytes()) for name in files}
+    assert {name: len(answers) for name, answers in result.items()} == files
+    assert set(result["CoLA.tsv"]) | set(result["WNLI.tsv"]) <= {"0", "1"}
+    assert all(0 <= float(score) <= 5 for score in result["STS-B.tsv"])

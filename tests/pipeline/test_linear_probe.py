@@ -56,8 +56,8 @@ def test_right_candidates_that_lie_ahead_of_wrong_ones_are_ranked_first() -> Non
     groups, own = np.repeat(np.arange(40), 4), vectors(160)
     gold = np.tile([1, 0, 0, 0], 40).astype(np.float32)
     own[:, 0] = 3 * gold
-    found = score(ANSWER, gold.astype(float), answers(fit_best(own, gold, ANSWER, groups), own, ANSWER), groups)
-    assert set(found.values()) == {1.0}
+    result = score(ANSWER, gold.astype(float), answers(fit_best(own, gold, ANSWER, groups), own, ANSWER), groups)
+    assert set(result.values()) == {1.0}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -137,9 +137,9 @@ def test_a_second_run_reads_the_scores_and_asks_nobody(
 
 def test_what_decides_the_scores_names_the_artefact(make_tiny: Callable[..., Recipe], deep: Path) -> None:
     def names(**changes: Any) -> set[str]:
-        found = plan_probes(pipeline.make_plan(make_tiny(**changes)))
-        assert found
-        return {probe.artifact.folder.name for probe in found.probes}
+        result = plan_probes(pipeline.make_plan(make_tiny(**changes)))
+        assert result
+        return {probe.artifact.folder.name for probe in result.probes}
 
     usual = names()
     assert names(training={"lr": 2e-3}, seed=4) == names(encoder={"layers": 1}) == usual
@@ -162,11 +162,11 @@ def labelled(path: Path, turned: bool) -> str:
 
 
 def test_dev_labels_have_no_part_in_the_fit(make_tiny: Callable[..., Recipe], tmp_path: Path) -> None:
-    train, found = labelled(tmp_path / "train.csv", False), []
+    train, result = labelled(tmp_path / "train.csv", False), []
     for turned in (False, True):
         own = {"train": train, "dev": labelled(tmp_path / f"dev{turned}.csv", turned), "text": "text", "label": "label"}
-        found.append(pipeline.run(make_tiny(tasks={"note": own})).probe["note/dev"]["accuracy"])
-    assert sum(found) == pytest.approx(1), "the same answers, once right where they were wrong before"
+        result.append(pipeline.run(make_tiny(tasks={"note": own})).probe["note/dev"]["accuracy"])
+    assert sum(result) == pytest.approx(1), "the same answers, once right where they were wrong before"
 
 
 def test_without_the_encoder_a_run_is_whole_and_says_what_it_lacks(
@@ -189,8 +189,8 @@ def test_a_student_over_words_has_the_floor_of_its_teachers_encoder_or_none(
     assert pipeline.run(make_tiny(tasks=["mood"], encoder=words)).probe == {}
     own = {"encoder": words, "training": {"lr": 1e-2}, "baseline": False}
     taught = make_tiny(tasks=["mood"], teachers=[{"name": "large"}], targets={"weak": "keep"}, student=own)
-    found = plan_probes(pipeline.make_plan(taught))
-    assert found and Path(found.start.place) == tiny
+    result = plan_probes(pipeline.make_plan(taught))
+    assert result and Path(result.start.place) == tiny
     assert pipeline.run(taught).probe == pipeline.run(make_tiny(tasks=["mood"])).probe != {}
 
 
@@ -199,8 +199,8 @@ def test_a_student_cut_out_of_its_teacher_has_the_floor_of_what_the_teacher_bega
 ) -> None:
     student = {"encoder": {"name": "large", "layers": 1}}
     plan = pipeline.make_plan(make_tiny(tasks=["mood"], teachers=[{"name": "large"}], student=student))
-    found = plan_probes(plan)
-    assert found and Path(found.start.place) == tiny
+    result = plan_probes(plan)
+    assert result and Path(result.start.place) == tiny
 
 
 def test_a_run_of_an_earlier_version_has_a_report_without_the_column(make_tiny: Callable[..., Recipe]) -> None:

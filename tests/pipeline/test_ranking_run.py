@@ -57,13 +57,13 @@ def test_a_run_with_a_ranking_gives_a_student_that_scores_the_same_when_loaded(
     kept = pq.read_table(student.folder.parent / "predictions" / "answer.dev.parquet")
     data = pipeline.make_plan(recipe).loaded["answer"].splits["dev"]
     assert kept["group"].to_pylist() == data.table()["group"].to_pylist()
-    said = np.array(kept["prediction"].to_pylist())
-    assert score(data.task, all_gold(data), said, groups_of(data)) == student.scores["answer/dev"]
+    output = np.array(kept["prediction"].to_pylist())
+    assert score(data.task, all_gold(data), output, groups_of(data)) == student.scores["answer/dev"]
     rows = data.table().slice(0, 5).to_pylist()
     answers = load(run.folder / "models" / "student").predict(
         [row["text1"] for row in rows], [row["text2"] for row in rows], ["answer"]
     )
-    assert [answer.score for answer in answers["answer"]] == pytest.approx(said[:5].tolist(), abs=1e-5)
+    assert [answer.score for answer in answers["answer"]] == pytest.approx(output[:5].tolist(), abs=1e-5)
     assert answers["answer"][0].label is None
 
 
@@ -72,10 +72,10 @@ def test_the_soft_targets_of_a_ranking_are_distributions_over_the_candidates(ran
     pipeline.run(recipe)
     plan = pipeline.make_plan(recipe)
     (lessons,) = plan.distillations
-    said = joint_targets(plan, lessons)["answer", "train"]["logits"]
+    output = joint_targets(plan, lessons)["answer", "train"]["logits"]
     groups = groups_of(plan.loaded["answer"].splits["train"])
-    assert np.bincount(groups, np.exp(said[:, 0])) == pytest.approx(1, abs=1e-4)
-    assert len(np.unique(said)) > len(np.unique(groups)), "teachers tell candidates apart"
+    assert np.bincount(groups, np.exp(output[:, 0])) == pytest.approx(1, abs=1e-4)
+    assert len(np.unique(output)) > len(np.unique(groups)), "teachers tell candidates apart"
 
 
 def batches_of(plan: Plan, model: ModelPlan, joined: Any = None) -> Batches:

@@ -75,8 +75,8 @@ class Runner:
     @property
     def step(self) -> int:
         """The step of the newest checkpoint."""
-        found = self.output.glob("artifacts/model-*/work/checkpoint-*")
-        return max((int(path.name.partition("-")[2]) for path in found), default=0)
+        result = self.output.glob("artifacts/model-*/work/checkpoint-*")
+        return max((int(path.name.partition("-")[2]) for path in result), default=0)
 
     @property
     def weights(self) -> bytes:

@@ -52,9 +52,9 @@ def distil(distil_values: dict[str, Any]) -> Recipe:
     return make_recipe(distil_values)
 
 
-def say_run(recipe: str, told: str) -> None:
+def say_run(recipe: str, reported: str) -> None:
     """Do what `understill run RECIPE` does, and write what it says to a file."""
-    with Path(told).open("w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+    with Path(reported).open("w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         main(["run", recipe])
 
 
@@ -99,9 +99,9 @@ def test_nothing_is_cleaned_beside_a_process_at_work_until_it_is_dead(tmp_path: 
     try:
         assert begun.wait(PATIENCE)
         for remove in (True, False):
-            with pytest.raises(UserError) as told:
+            with pytest.raises(UserError) as reported:
                 pipeline.clean(tmp_path, cache=True, remove=remove)
-            assert str(told.value) == f"{tmp_path}: a run is at work in this folder; wait until it has finished"
+            assert str(reported.value) == f"{tmp_path}: a run is at work in this folder; wait until it has finished"
         assert idle.is_dir() and (tmp_path / "cache").is_dir()
     finally:
         process.kill()
@@ -152,11 +152,13 @@ def test_a_finished_record_stays_readable_while_the_same_recipe_runs_again(disti
 def test_two_runs_of_one_recipe_at_once_make_everything_once(distil_values: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(yaml.safe_dump({**distil_values, "student": {}}), encoding="utf-8")
-    said = [tmp_path / "one.txt", tmp_path / "two.txt"]
-    both = [FORKS.Process(target=say_run, args=(str(file), str(told))) for told in said]
+    output = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    both = [FORKS.Process(target=say_run, args=(str(file), str(reported))) for reported in output]
     for process in both:
         process.start()
-    texts = [(ended(process), told.read_text(encoding="utf-8")) for process, told in zip(both, said, strict=True)]
+    texts = [
+        (ended(process), reported.read_text(encoding="utf-8")) for process, reported in zip(both, output, strict=True)
+    ]
     assert [code for code, _ in texts] == [0, 0], texts
     lines = [line for _, text in texts for line in text.splitlines()]
     for model in ("large-mood", "large-similar", "baseline", "student"):
@@ -186,7 +188,7 @@ def kill_at_call(number: int, call: Callable[..., Any]) -> Callable[..., Any]:
     return killing
 
 
-def die_at(moment: str, recipe: str, told: str) -> None:
+def die_at(moment: str, recipe: str, reported: str) -> None:
     """Do what `understill run RECIPE` does, and be killed in the middle of something."""
     from understill.losses.fused import FusedObjective
     from understill.pipeline import teacher_selection
@@ -204,7 +206,7 @@ def die_at(moment: str, recipe: str, told: str) -> None:
             return (dying if self.distil else usual)(self, *args, **settings)
 
         FusedObjective.forward = forward  # type: ignore[method-assign]
-    say_run(recipe, told)
+    say_run(recipe, reported)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
@@ -213,13 +215,13 @@ def test_killed_while_examining_labelling_and_training_its_student_a_run_ends_wi
 ) -> None:
     values = {**distil_values, "training": {**distil_values["training"], "checkpoint": "2 steps"}}
     recipe = make_recipe(values)
-    file, told = tmp_path / "recipe.yaml", tmp_path / "told.txt"
+    file, reported = tmp_path / "recipe.yaml", tmp_path / "told.txt"
     file.write_text(yaml.safe_dump(values), encoding="utf-8")
     seen = []
     for moment in ("examining", "labelling", "training"):
-        process = FORKS.Process(target=die_at, args=(moment, str(file), str(told)))
+        process = FORKS.Process(target=die_at, args=(moment, str(file), str(reported)))
         process.start()
-        assert ended(process) == -signal.SIGKILL, told.read_text(encoding="utf-8")
+        assert ended(process) == -signal.SIGKILL, reported.read_text(encoding="utf-8")
         plan = pipeline.make_plan(recipe)
         student = plan.models[-1]
         verdicts = len(list((recipe.output.path / "artifacts").glob("verdict-*/verdict.json")))
@@ -227,10 +229,10 @@ def test_killed_while_examining_labelling_and_training_its_student_a_run_ends_wi
         waste = [each.path.suffix for each in pipeline.clean(recipe.output.path, remove=False)]
         assert set(waste) == {".part"}, "only what was being written"
     assert seen == [(1, 0, False, False), (2, 1, False, False), (2, 2, True, False)]
-    process = FORKS.Process(target=say_run, args=(str(file), str(told)))
+    process = FORKS.Process(target=say_run, args=(str(file), str(reported)))
     process.start()
     assert ended(process) == 0
-    assert "student: resuming from step " in told.read_text(encoding="utf-8")
+    assert "student: resuming from step " in reported.read_text(encoding="utf-8")
     undisturbed = make_recipe({**values, "output": {"folder": str(tmp_path / "undisturbed")}})
     pipeline.run(undisturbed)
     assert weights(recipe) == weights(undisturbed)
@@ -291,7 +293,7 @@ def test_a_verdict_that_is_not_whole_is_made_again(distil: Recipe, damage: str) 
 # Predictions ----------------------------------------------------------------------------------------------------------
 
 
-class Said(NamedTuple):
+class PredictionsRun(NamedTuple):
     """A recipe that is taught by a file of predictions, and the file."""
 
     recipe: Recipe
@@ -309,56 +311,56 @@ def write_said(path: Path, rows: Sequence[tuple[str, str]]) -> None:
 
 
 @pytest.fixture
-def said(distil_values: dict[str, Any], tmp_path: Path) -> Said:
+def output(distil_values: dict[str, Any], tmp_path: Path) -> PredictionsRun:
     file = tmp_path / "said.csv"
     write_said(file, [*mood_rows("train"), *mood_rows("dev")])
     taught = {"tasks": ["mood"], "teachers": [{"name": "llm", "predictions": str(file)}], "targets": {}, "student": {}}
-    return Said(make_recipe({**distil_values, **taught}), file)
+    return PredictionsRun(make_recipe({**distil_values, **taught}), file)
 
 
-def test_predictions_that_change_after_the_plan_are_refused_and_nothing_is_written(said: Said) -> None:
-    plan = pipeline.make_plan(said.recipe)
+def test_predictions_that_change_after_the_plan_are_refused_and_nothing_is_written(output: PredictionsRun) -> None:
+    plan = pipeline.make_plan(output.recipe)
     (teacher,) = plan.external
     pipeline.open_teacher(plan, teacher)
-    write_said(said.file, mood_rows("train")[:-1])
+    write_said(output.file, mood_rows("train")[:-1])
     words = "teacher llm: its files have changed since the run began; run the recipe again"
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as reported:
         pipeline.open_teacher(plan, teacher)
-    assert str(told.value) == words
+    assert str(reported.value) == words
     with pytest.raises(UserError, match="have changed since"):
         joint_targets(plan, plan.distillations[0])
     assert not any(targets.done for targets in plan.targets)
     assert not (teacher.verdict.folder / "verdict.json").exists()
-    again = pipeline.make_plan(said.recipe)
+    again = pipeline.make_plan(output.recipe)
     assert list(joint_targets(again, again.distillations[0])) == [("mood", "train")], (
         "run again, they are taken as they are"
     )
 
 
-def test_predictions_about_dev_alone_teach_nothing(said: Said) -> None:
-    write_said(said.file, mood_rows("dev"))
-    with pytest.raises(UserError) as told:
-        pipeline.run(said.recipe)
-    assert "is about a row of mood to learn from" in str(told.value)
-    assert not any(model.folder.exists() for model in pipeline.make_plan(said.recipe).models), "it stops at once"
+def test_predictions_about_dev_alone_teach_nothing(output: PredictionsRun) -> None:
+    write_said(output.file, mood_rows("dev"))
+    with pytest.raises(UserError) as reported:
+        pipeline.run(output.recipe)
+    assert "is about a row of mood to learn from" in str(reported.value)
+    assert not any(model.folder.exists() for model in pipeline.make_plan(output.recipe).models), "it stops at once"
 
 
-def test_predictions_that_are_silent_on_dev_are_examined_on_train(said: Said) -> None:
+def test_predictions_that_are_silent_on_dev_are_examined_on_train(output: PredictionsRun) -> None:
     turned = {"calm": "upset", "upset": "calm"}
-    write_said(said.file, [(text, turned[label]) for text, label in mood_rows("train")])
-    with pytest.raises(UserError) as told:
-        pipeline.run(said.recipe)
-    first, line = str(told.value).splitlines()
+    write_said(output.file, [(text, turned[label]) for text, label in mood_rows("train")])
+    with pytest.raises(UserError) as reported:
+        pipeline.run(output.recipe)
+    first, line = str(reported.value).splitlines()
     assert first.startswith("1 of 1 teachers should not teach")
     assert line.startswith("  llm of mood: accuracy 0.0 on train, where the simplest guess has ")
     assert "its labels seem to be mixed up, and in another order they would reach 100.0" in line
-    assert not any(model.folder.exists() for model in pipeline.make_plan(said.recipe).models), "it stops at once"
+    assert not any(model.folder.exists() for model in pipeline.make_plan(output.recipe).models), "it stops at once"
 
-    write_said(said.file, mood_rows("train"))
-    run = pipeline.run(said.recipe)
+    write_said(output.file, mood_rows("train"))
+    run = pipeline.run(output.recipe)
     assert [model.name for model in run.models] == ["baseline", "student"]
     assert run.teachers == {}, "it has no score on dev"
-    (teacher,) = pipeline.make_plan(said.recipe).external
+    (teacher,) = pipeline.make_plan(output.recipe).external
     assert json.loads((teacher.verdict.folder / "verdict.json").read_text())["score"] == 1.0
 
 
@@ -423,9 +425,9 @@ def test_verbs_that_only_look_after_things_import_nothing_heavy(tmp_path: Path, 
     record(tmp_path / "study", usual=[0.6, 0.7])
     (tmp_path / "recipe.yaml").write_text("data: {demo: 50}\ntasks: [mood, similar, answer]\n")
     command = [sys.executable, "-c", ALONE, *verb.split()]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.splitlines()[-1] == "heavy: []"
+    reported = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (reported.returncode, reported.stderr) == (0, "")
+    assert reported.stdout.splitlines()[-1] == "heavy: []"
 
 
 def test_every_public_name_of_the_pipeline_is_there() -> None:

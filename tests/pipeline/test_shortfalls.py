@@ -104,8 +104,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 def run_of(accuracy: float, seed: int = 0) -> Run:
     """A run of one model beside a probe of 80."""
-    found = {"mood/dev": {"accuracy": accuracy, "f1": 0.1}}
-    model = TrainedModel("multi", "model", Path("artifacts") / f"multi{seed}" / "model", found, [], 1.0)
+    result = {"mood/dev": {"accuracy": accuracy, "f1": 0.1}}
+    model = TrainedModel("multi", "model", Path("artifacts") / f"multi{seed}" / "model", result, [], 1.0)
     floors = ({"mood/dev": {"accuracy": value, "f1": 0.9}} for value in (0.5, 0.8))
     cell = Cell("", {}, seed, recipe_of())
     run = Run(Path("runs/one"), (model,), next(floors), {}, {}, {"mood": MOOD}, cell=cell)

@@ -175,7 +175,7 @@ def test_with_all_weight_on_gold_the_student_is_its_baseline_bit_for_bit(distil:
 def test_with_no_weight_on_gold_the_labels_do_not_matter(tmp_path: Path, recipe_values: dict[str, Any]) -> None:
     """Two students with opposite gold labels and the same teacher: pure distillation makes them equal bit for bit."""
     rows = mood_rows("train", 40)
-    said = rows_file(
+    output = rows_file(
         tmp_path / "said.csv", [(text, 0.2 + index % 7 / 10) for index, (text, _) in enumerate(rows)], "t", "a"
     )
     turn = {"calm": "upset", "upset": "calm"}
@@ -188,11 +188,11 @@ def test_with_no_weight_on_gold_the_labels_do_not_matter(tmp_path: Path, recipe_
             **recipe_values,
             "tasks": {"mood": {"train": str(train), "dev": str(dev), "text": "t", "label": "label"}},
             "training": {"steps": 5, "batch": 8, "lr": 1e-3, "keep": "last"},
-            "teachers": [{"predictions": str(said), "labels": {"a": "calm", "b": "upset"}}],
+            "teachers": [{"predictions": str(output), "labels": {"a": "calm", "b": "upset"}}],
             "targets": KEEP,
             "student": {"distil": {"anneal": 0, "temperature": 2}, "baseline": False},
         }
-        said_rows = [(text, score, 1 - score) for (text, _), score in zip(rows, _scores(said), strict=True)]
+        said_rows = [(text, score, 1 - score) for (text, _), score in zip(rows, _scores(output), strict=True)]
         rows_file(tmp_path / "said.csv", said_rows, "t", "a", "b")
         kept.append(weights(pipeline.run(make_recipe(values)).models[-1].folder))
     assert same(*kept)
@@ -251,25 +251,25 @@ def test_shuffling_the_training_file_leaves_each_rows_targets_as_they_were(
 ) -> None:
     rows = mood_rows("train", 50)
     dev = rows_file(tmp_path / "dev.csv", mood_rows("dev", 20), "t", "label")
-    said = rows_file(
+    output = rows_file(
         tmp_path / "said.csv", [(text, index, -index) for index, (text, _) in enumerate(rows)], "t", "calm", "upset"
     )
-    found = []
+    result = []
     for order in (range(50), np.random.default_rng(0).permutation(50)):
         train = rows_file(tmp_path / "train.csv", [rows[place] for place in order], "t", "label")
         values = {
             **recipe_values,
             "tasks": {"mood": {"train": str(train), "dev": str(dev), "text": "t", "label": "label"}},
-            "teachers": [{"predictions": str(said)}],
+            "teachers": [{"predictions": str(output)}],
             "targets": {**KEEP, "dtype": "float32"},
         }
         plan = pipeline.make_plan(make_recipe(values))
         lessons = named(plan, "student").distillation
         assert lessons
         texts = plan.loaded["mood"].splits["train"].table().column("text1").to_pylist()
-        found.append(dict(zip(texts, joint_targets(plan, lessons)["mood", "train"]["logits"].tolist(), strict=True)))
-    assert found[0] == found[1]
-    assert len(found[0]) == 50
+        result.append(dict(zip(texts, joint_targets(plan, lessons)["mood", "train"]["logits"].tolist(), strict=True)))
+    assert result[0] == result[1]
+    assert len(result[0]) == 50
 
 
 def test_a_model_of_a_fold_never_sees_the_rows_it_labels(distil: Callable[..., Recipe], tmp_path: Path) -> None:
@@ -309,9 +309,9 @@ def _fold(plan: Plan, number: int) -> str:
 
 def test_weak_teachers_stop_the_run_with_their_scores_and_nothing_is_labelled(distil: Callable[..., Recipe]) -> None:
     recipe = distil(targets={"weak": "stop"}, training={"steps": 1, "lr": 1e-9}, tasks=["mood", "follows"])
-    with pytest.raises(UserError, match=r"teachers should not teach; targets\.weak: leave_out") as told:
+    with pytest.raises(UserError, match=r"teachers should not teach; targets\.weak: leave_out") as reported:
         pipeline.run(recipe)
-    assert "  teacher of mood: " in str(told.value) and "the simplest guess has 51.0" in str(told.value)
+    assert "  teacher of mood: " in str(reported.value) and "the simplest guess has 51.0" in str(reported.value)
     assert not any(targets.done for targets in pipeline.make_plan(recipe).targets)
 
 
@@ -323,8 +323,8 @@ def test_a_task_whose_teachers_are_left_out_learns_from_gold(
     with pytest.raises(UserError, match="no teacher is left"):
         pipeline.run(distil(**mine, teachers=[still], tasks=["mood"]))
     assert "is left out" in caplog.text
-    said = [{**still, "tasks": ["mood"]}, {"tasks": ["follows"], "training": {"lr": 3e-3, "steps": 30}}]
-    plan = pipeline.make_plan(distil(targets={"weak": "leave_out"}, teachers=said, tasks=["mood", "follows"]))
+    output = [{**still, "tasks": ["mood"]}, {"tasks": ["follows"], "training": {"lr": 3e-3, "steps": 30}}]
+    plan = pipeline.make_plan(distil(targets={"weak": "leave_out"}, teachers=output, tasks=["mood", "follows"]))
     lessons = named(plan, "student").distillation
     assert lessons
     for model in (model for teacher in lessons.teachers for model in teacher.models):
@@ -381,9 +381,9 @@ def test_a_checkpoint_of_another_kind_teaches_with_its_own_tokeniser(
     text = plan.loaded["mood"].splits["train"].table().column("text1")[0].as_py()
     tokenizer = AutoTokenizer.from_pretrained(other)
     with torch.no_grad():
-        said = model.eval()(**tokenizer([text], return_tensors="pt")).logits[0]
+        output = model.eval()(**tokenizer([text], return_tensors="pt")).logits[0]
     # "calm" comes first in the task and second in the checkpoint.
-    assert joined["mood", "train"]["logits"][0] == pytest.approx(said.flip(0).log_softmax(0).tolist(), abs=1e-4)
+    assert joined["mood", "train"]["logits"][0] == pytest.approx(output.flip(0).log_softmax(0).tolist(), abs=1e-4)
 
 
 def test_a_teacher_may_be_a_model_of_another_run(
@@ -460,9 +460,9 @@ def test_a_student_can_be_cut_out_of_its_teacher_and_finetuned_afterwards(distil
 def test_what_cannot_be_done_is_said_in_a_sentence(
     distil: Callable[..., Recipe], change: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as reported:
         pipeline.run(distil(**change))
-    assert words in str(told.value)
+    assert words in str(reported.value)
 
 
 # Keeping --------------------------------------------------------------------------------------------------------------

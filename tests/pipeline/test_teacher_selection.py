@@ -54,8 +54,8 @@ def kd(make_tiny: Callable[..., Recipe]) -> Callable[..., Recipe]:
 
 
 def scores_of(model: Any) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = json.loads((model.folder.parent / "scores.json").read_text())["scores"]
-    return found
+    result: dict[str, dict[str, float]] = json.loads((model.folder.parent / "scores.json").read_text())["scores"]
+    return result
 
 
 def named(run: pipeline.Run) -> dict[str, Any]:

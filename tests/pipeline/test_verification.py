@@ -112,9 +112,9 @@ def test_a_damaged_file_is_named_with_what_mends_it(
     path = sorted(runs.glob(pattern))[0]
     spoil(path)
     spoilt = path.read_bytes()
-    ((message, found),) = damaged(runs / where).items()
+    ((message, result),) = damaged(runs / where).items()
     assert message.endswith(fault) or fault in message
-    assert remedy.format(runs=runs) in found.remedy
+    assert remedy.format(runs=runs) in result.remedy
     assert path.read_bytes() == spoilt, "nothing is changed"
 
 
@@ -138,15 +138,15 @@ def test_what_is_gone_or_in_anothers_place_is_noticed(runs: Path) -> None:
     shutil.rmtree(targets)
     shutil.rmtree(one)
     shutil.copytree(other, one)
-    found = damaged(runs / "whole")
-    assert set(found) == {f"{targets.name}: it is missing", f"{one.name}: checksums.json is of something else"}
+    result = damaged(runs / "whole")
+    assert set(result) == {f"{targets.name}: it is missing", f"{one.name}: checksums.json is of something else"}
 
 
 def test_a_model_folder_without_checksums_is_refused(runs: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(runs / "whole" / "models" / "student", tmp_path / "model"))
     (copy / "checksums.json").unlink()
-    (found,) = damaged(copy).values()
-    assert found.faults == ("checksums.json is missing",) and "copy the whole folder again" in found.remedy
+    (result,) = damaged(copy).values()
+    assert result.faults == ("checksums.json is missing",) and "copy the whole folder again" in result.remedy
 
 
 @pytest.mark.parametrize(("folder", "message"), [("none", "no such folder"), ("empty", "nothing here has checksums")])

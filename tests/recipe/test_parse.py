@@ -174,7 +174,7 @@ def test_all_errors_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "result"),
     [
         ({"kind": "regression", "labels": ["a", "b"]}, "labels: a regression task has scores, not labels"),
         ({"range": [0, 5]}, "range: range is for scores"),
@@ -206,10 +206,10 @@ def test_all_errors_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> Non
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_before_any_data_is_read(
-    changes: dict[str, Any], found: str
+    changes: dict[str, Any], result: str
 ) -> None:
     (problem,) = of_task(**changes)
-    assert problem.startswith(f"tasks.mine.{found}")
+    assert problem.startswith(f"tasks.mine.{result}")
 
 
 def test_a_task_without_texts_may_contradict_itself_too() -> None:
@@ -228,8 +228,8 @@ def test_what_a_task_lacks_is_said_in_one_sentence() -> None:
 
 def test_several_contradictions_of_several_tasks_come_together() -> None:
     values = {"a": {**OWN, "range": [5, 1], "symmetric": True}, "b": {**OWN, "labels": ["x", "x"]}}
-    found = problems({"tasks": values, "training": {"batch": 8, "micro_batch": 9, "evaluate": "never", "patience": 1}})
-    assert [problem.split(":")[0] for problem in found] == [
+    result = problems({"tasks": values, "training": {"batch": 8, "micro_batch": 9, "evaluate": "never", "patience": 1}})
+    assert [problem.split(":")[0] for problem in result] == [
         "tasks.a.range",
         "tasks.a.range",
         "tasks.a.symmetric",
@@ -240,7 +240,7 @@ def test_several_contradictions_of_several_tasks_come_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "found"),
+    ("values", "result"),
     [
         ({}, "tasks is missing → add it"),
         ({"tasks": []}, "tasks: nothing is named → name at least 1"),
@@ -261,13 +261,13 @@ def test_several_contradictions_of_several_tasks_come_together() -> None:
         ({"tasks": ["a"], "data": {"demo": False}}, "data.demo: false is not allowed → write true"),
     ],
 )
-def test_wrong_values_come_with_what_to_write(values: dict[str, Any], found: str) -> None:
+def test_wrong_values_come_with_what_to_write(values: dict[str, Any], result: str) -> None:
     (problem,) = problems(values)
-    assert problem.startswith(found)
+    assert problem.startswith(result)
 
 
 @pytest.mark.parametrize(
-    ("values", "found"),
+    ("values", "result"),
     [
         ({"training": {"learning_rate": 1}}, 'training.learning_rate: there is no such key → did you mean "lr"?'),
         ({"learning_rate": 1}, 'learning_rate: there is no such key → did you mean "training.lr"?'),
@@ -286,8 +286,8 @@ def test_wrong_values_come_with_what_to_write(values: dict[str, Any], found: str
         ({"distil": {}}, 'distil: there is no such key → did you mean "student.distil"?'),
     ],
 )
-def test_unknown_keys_come_with_the_nearest_one(values: dict[str, Any], found: str) -> None:
-    assert problems({"tasks": ["a"], **values}) == [found]
+def test_unknown_keys_come_with_the_nearest_one(values: dict[str, Any], result: str) -> None:
+    assert problems({"tasks": ["a"], **values}) == [result]
 
 
 def test_every_familiar_name_leads_to_a_key_that_exists_and_hides_none() -> None:
@@ -341,10 +341,10 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None
 def test_values_are_changed_from_the_command_line(
     tmp_path: Path, text: str, change: str, place: str, value: Any
 ) -> None:
-    found: Any = load(tmp_path, text, change)
+    result: Any = load(tmp_path, text, change)
     for part in place.split("."):
-        found = found[part] if isinstance(found, dict) else getattr(found, part)
-    assert found == value
+        result = result[part] if isinstance(result, dict) else getattr(result, part)
+    assert result == value
 
 
 def test_only_the_first_equals_sign_parts_key_and_value(tmp_path: Path) -> None:

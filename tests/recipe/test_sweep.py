@@ -284,7 +284,7 @@ def test_set_reaches_into_a_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("study", "found"),
+    ("study", "result"),
     [
         ({"seeds": 0}, "seeds: 0 is no number of seeds → write 3, or list them: [0, 1, 2]"),
         ({"seeds": [1, 1]}, "seeds: a seed is listed twice → list each once"),
@@ -330,9 +330,9 @@ def test_set_reaches_into_a_study(tmp_path: Path) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_study_that_cannot_be_is_told_apart_from_its_runs(study: dict[str, Any], found: str) -> None:
+def test_a_study_that_cannot_be_is_told_apart_from_its_runs(study: dict[str, Any], result: str) -> None:
     (problem,) = problems(**study)
-    assert problem.removeprefix("recipe: ").startswith(found)
+    assert problem.removeprefix("recipe: ").startswith(result)
 
 
 def test_a_mistake_of_the_recipe_is_told_once_however_many_variants_have_it() -> None:

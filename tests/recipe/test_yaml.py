@@ -25,9 +25,9 @@ from understill.recipe.yaml import Places, dump_yaml, read_yaml, read_yaml_value
     ],
 )  # fmt: skip
 def test_words_are_words_and_numbers_are_numbers(text: str, value: Any) -> None:
-    found = read_yaml_value(text, "here")
-    assert found == value
-    assert type(found) is type(value)
+    result = read_yaml_value(text, "here")
+    assert result == value
+    assert type(result) is type(value)
 
 
 def test_plain_yaml_keeps_its_own_rules() -> None:

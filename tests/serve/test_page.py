@@ -86,15 +86,15 @@ def teacher(models: dict[str, Path]) -> Predictor:
 @cache
 def row_of(model: Predictor, text: str, second: str = "") -> dict[str, Answer]:
     """What a model says of one row: of the first text, and of both where there is a second."""
-    found = model.predict([text]) if text.strip() else {}
+    result = model.predict([text]) if text.strip() else {}
     if text.strip() and second.strip():
-        found |= model.predict([text], [second])
-    return {task: answers[0] for task, answers in found.items()}
+        result |= model.predict([text], [second])
+    return {task: answers[0] for task, answers in result.items()}
 
 
 def differing(one: dict[str, Answer], other: dict[str, Answer]) -> list[str]:
     """The tasks whose labels differ, or whose scores lie more than a tenth of their range apart."""
-    found = []
+    result = []
     for task in TASKS:
         if task.name in one:
             a, b = one[task.name], other[task.name]
@@ -102,8 +102,8 @@ def differing(one: dict[str, Answer], other: dict[str, Answer]) -> list[str]:
                 apart = a.label != b.label
             else:
                 apart = task.range is not None and abs(a.score - b.score) > 0.1 * (task.range[1] - task.range[0])
-            found += [task.name] * apart
-    return found
+            result += [task.name] * apart
+    return result
 
 
 # The page in a browser -----------------------------------------------------------------------------------------------
@@ -176,11 +176,11 @@ def cards(page: Browser) -> dict[str, Any]:
     }
 
 
-def check_cards(shown: dict[str, Any], *said: dict[str, Answer]) -> None:
+def check_cards(shown: dict[str, Any], *output: dict[str, Answer]) -> None:
     """Compare cards with what one or two models say."""
-    assert set(shown) == set(said[0])
+    assert set(shown) == set(output[0])
     for task in (task for task in TASKS if task.name in shown):
-        card, answers = shown[task.name], [each[task.name] for each in said]
+        card, answers = shown[task.name], [each[task.name] for each in output]
         for place, answer in enumerate(answers):
             if answer.probabilities is None:
                 assert float(card["words"][place]) == pytest.approx(answer.score, abs=0.006)
@@ -192,7 +192,7 @@ def check_cards(shown: dict[str, Any], *said: dict[str, Answer]) -> None:
             if task.range and answer.score is not None:
                 share = (answer.score - task.range[0]) / (task.range[1] - task.range[0])
                 assert card["marks"][place] == pytest.approx(100 * min(1, max(0, share)), abs=0.01)
-        assert len(card["words"]) == len(said)
+        assert len(card["words"]) == len(output)
 
 
 # A text --------------------------------------------------------------------------------------------------------------
@@ -201,12 +201,12 @@ def check_cards(shown: dict[str, Any], *said: dict[str, Answer]) -> None:
 def test_answers_come_as_a_text_is_typed_and_are_the_models(page: Browser, alone: str, student: Predictor) -> None:
     enter(page, alone)
     assert cards(page) == {}
-    assert "Type a text to see what the model says of it." in page.said
+    assert "Type a text to see what the model says of it." in page.shown_text
     page.type("#first", TEXT)
     settle(page, "mood")
     check_cards(cards(page), row_of(student, TEXT))
-    assert "Type a second text to see follows, alike, best." in page.said
-    assert re.search(r"First text\s+[\d.]+\sms", page.said)
+    assert "Type a second text to see follows, alike, best." in page.shown_text
+    assert re.search(r"First text\s+[\d.]+\sms", page.shown_text)
     spoken = page.run("document.querySelector('#spoken').textContent")
     mood = row_of(student, TEXT)["mood"]
     assert f"mood: {mood.label} {100 * mood.probabilities[mood.label]:.1f}" in spoken  # type: ignore[index]
@@ -214,7 +214,7 @@ def test_answers_come_as_a_text_is_typed_and_are_the_models(page: Browser, alone
     page.type("#second", SECOND)
     settle(page, "follows")
     check_cards(cards(page), row_of(student, TEXT, SECOND))
-    assert re.search(r"Both texts\s+[\d.]+\sms", page.said)
+    assert re.search(r"Both texts\s+[\d.]+\sms", page.shown_text)
 
 
 def test_tasks_that_read_two_texts_bring_the_second_field_and_picks_decide_what_is_asked(
@@ -228,21 +228,21 @@ def test_tasks_that_read_two_texts_bring_the_second_field_and_picks_decide_what_
         page.click(f"#tasks label:nth-of-type({number + 1}) span")
     page.wait("!document.querySelector('[data-task=mood]').checkVisibility()")
     settle(page, "follows")
-    said = row_of(student, TEXT, SECOND)
-    check_cards(cards(page), {name: said[name] for name in PAIR})
+    output = row_of(student, TEXT, SECOND)
+    check_cards(cards(page), {name: output[name] for name in PAIR})
 
     for number in range(len(TASKS)):
         page.click(f"#tasks label:nth-of-type({number + 1}) span")
     settle(page, "mood")
     page.wait("!document.querySelector('#second').checkVisibility()")
-    check_cards(cards(page), {name: said[name] for name in SINGLE})
+    check_cards(cards(page), {name: output[name] for name in SINGLE})
     question = {"texts": [TEXT], "pairs": None, "tasks": SINGLE, "teacher": False, "top_k": 9}
     assert asked_by(page)[-1] == question
 
     for number in range(len(SINGLE)):
         page.click(f"#tasks label:nth-of-type({number + 1}) span")
     page.wait("document.querySelector('#none').checkVisibility()")
-    assert cards(page) == {} and "Pick a task to see its answer." in page.said
+    assert cards(page) == {} and "Pick a task to see its answer." in page.shown_text
 
 
 def test_many_tasks_can_be_dropped_and_taken_at_once(page: Browser, alone: str) -> None:
@@ -255,19 +255,19 @@ def test_many_tasks_can_be_dropped_and_taken_at_once(page: Browser, alone: str) 
       };
     }"""
     enter(page, alone)
-    assert "Pick none" not in page.said
+    assert "Pick none" not in page.shown_text
     added = page.call("Page.addScriptToEvaluateOnNewDocument", source=script)
     enter(page, alone)
     page.call("Page.removeScriptToEvaluateOnNewDocument", **added)
     picked = "document.querySelectorAll('#tasks :checked').length"
     assert page.run(picked) == 2 * len(TASKS)
     page.click("#tasks button")
-    assert page.run(picked) == 0 and "Pick a task to see its answer." in page.said
+    assert page.run(picked) == 0 and "Pick a task to see its answer." in page.shown_text
     page.click("#tasks label:nth-of-type(1) span")
     assert page.run("document.querySelector('#tasks button').textContent") == "Pick none"
     page.click("#tasks button")
     page.click("#tasks button")
-    assert page.run(picked) == 2 * len(TASKS) and "Pick a task" not in page.said
+    assert page.run(picked) == 2 * len(TASKS) and "Pick a task" not in page.shown_text
 
 
 def test_an_answer_that_comes_late_does_not_replace_a_newer_one(page: Browser, alone: str, student: Predictor) -> None:
@@ -316,9 +316,9 @@ def test_many_classes_begin_with_the_likeliest(page: Browser, alone: str, studen
     enter(page, alone)
     page.type("#first", TEXT)
     settle(page, "queue")
-    said = row_of(student, TEXT)["queue"].probabilities
-    assert said
-    ranked = sorted(said, key=lambda label: -said[label])
+    output = row_of(student, TEXT)["queue"].probabilities
+    assert output
+    ranked = sorted(output, key=lambda label: -output[label])
     assert [label for label, *_ in cards(page)["queue"]["bars"]] == ranked[:5]
     page.click("[data-task=queue] .more")
     assert [label for label, *_ in cards(page)["queue"]["bars"]] == ranked
@@ -336,7 +336,7 @@ def test_what_looks_like_markup_stays_text(page: Browser, beside: str, tmp_path:
     page.wait("document.querySelector('#sheet').checkVisibility()")
     page.click("#start")
     page.wait("document.querySelector('#download').checkVisibility()")
-    assert MARKUP in page.said
+    assert MARKUP in page.shown_text
     assert page.run("document.querySelectorAll('img, script:not([src])').length") == 0
     assert page.run("document.title") == "bert · understill"
 
@@ -388,11 +388,11 @@ def refuse(page: Browser, part: str, status: int, sentence: str) -> None:
 def forget_refusals(page: Browser) -> None:
     """Drop what the browser itself logs of answers that are no success."""
     page.run("0")
-    told = "Failed to load resource"
+    reported = "Failed to load resource"
     page.events[:] = [
         event
         for event in page.events
-        if not (event["method"] == "Log.entryAdded" and told in event["params"]["entry"]["text"])
+        if not (event["method"] == "Log.entryAdded" and reported in event["params"]["entry"]["text"])
     ]
 
 
@@ -403,7 +403,7 @@ def test_student_and_teacher_stand_side_by_side_and_differences_are_marked(
     page: Browser, beside: str, student: Predictor, teacher: Predictor
 ) -> None:
     enter(page, beside)
-    assert "beside its teacher bilstm" in page.said
+    assert "beside its teacher bilstm" in page.shown_text
     marked = set()
     for text in (TEXT, "good", "the film was far too long"):
         page.type("#first", text)
@@ -416,7 +416,7 @@ def test_student_and_teacher_stand_side_by_side_and_differences_are_marked(
         assert [name for name, card in shown.items() if card["apart"]] == differing(one, other)
         marked |= set(differing(one, other))
     assert 0 < len(marked) < len(TASKS), "some differ and some do not, or this shows nothing"
-    assert re.search(r"student\s[\d.]+\sms, teacher\s[\d.]+\sms", page.said)
+    assert re.search(r"student\s[\d.]+\sms, teacher\s[\d.]+\sms", page.shown_text)
 
     page.click("#models span")
     page.wait("document.querySelectorAll('.by').length === 0")
@@ -432,9 +432,9 @@ def test_a_task_that_the_teacher_does_not_have_is_shown_without_bars_columns_or_
     page.type("#second", SECOND)
     settle(page, "best")
     shown = cards(page)
-    said = row_of(student, TEXT, SECOND)
-    check_cards({"topic": shown["topic"]}, {"topic": said["topic"]})
-    check_cards({name: shown[name] for name in PAIR}, {name: said[name] for name in PAIR})
+    output = row_of(student, TEXT, SECOND)
+    check_cards({"topic": shown["topic"]}, {"topic": output["topic"]})
+    check_cards({name: shown[name] for name in PAIR}, {name: output[name] for name in PAIR})
     assert len(shown["mood"]["words"]) == len(shown["stars"]["marks"]) == 2
     assert all(len(widths) == 1 for _, _, widths in shown["topic"]["bars"])
     assert len(shown["alike"]["marks"]) == 1
@@ -450,7 +450,7 @@ def test_a_task_that_the_teacher_does_not_have_is_shown_without_bars_columns_or_
     answer_all(page)
     heads = page.run("[...document.querySelectorAll('#rows thead th')].map((cell) => cell.textContent).join('|')")
     assert heads == "row|message|mood|mood, teacher|topic|stars|stars, teacher|queue"
-    assert re.search(r"topic\t.*\tdoes not have this task", page.said)
+    assert re.search(r"topic\t.*\tdoes not have this task", page.shown_text)
     header = page.download("#download", tmp_path).read_text(encoding="utf-8").splitlines()[0].split(",")
     assert {"mood_teacher_label", "mood_differ", "topic_label"} <= set(header)
     assert not {"topic_teacher_label", "topic_differ"} & set(header)
@@ -485,14 +485,14 @@ def written(rows: Sequence[Sequence[str]], separator: str = ",", newline: str = 
 
 def expected(rows: Sequence[Sequence[str]], one: Predictor, other: Predictor | None = None) -> list[dict[str, str]]:
     """What a download adds to rows of one text, by column; the column mood_label is taken already."""
-    found = []
+    result = []
     for _, text, *_ in rows:
         cells: dict[str, str] = {}
-        said = row_of(one, text)
+        output = row_of(one, text)
         beside = row_of(other, text) if other else {}
         for name in SINGLE:
             taken = "_2" if name == "mood" else ""
-            for prefix, answer in ((name, said.get(name)), (f"{name}_teacher", beside.get(name))):
+            for prefix, answer in ((name, output.get(name)), (f"{name}_teacher", beside.get(name))):
                 if prefix != name and not other:
                     continue
                 if name == "stars":
@@ -503,18 +503,18 @@ def expected(rows: Sequence[Sequence[str]], one: Predictor, other: Predictor | N
                     most = max(answer.probabilities.values()) if answer and answer.probabilities else 0
                     cells[f"{prefix}_probability"] = f"{most:.4f}" if answer else ""
             if other:
-                cells[f"{name}_differ"] = ("yes" if name in differing(said, beside) else "no") if said else ""
-        found.append(cells)
-    return found
+                cells[f"{name}_differ"] = ("yes" if name in differing(output, beside) else "no") if output else ""
+        result.append(cells)
+    return result
 
 
 def check_download(file: Path, separator: str, rows: Sequence[Sequence[str]], want: list[dict[str, str]]) -> None:
     """Compare a downloaded table cell by cell: the user's are unchanged, ours are what the models say."""
     text = io.StringIO(file.read_bytes().decode("utf-8-sig"), newline="")
-    header, *found = csv.reader(text, delimiter=separator)
+    header, *result = csv.reader(text, delimiter=separator)
     assert header == [*HEADER, *want[0]]
-    assert len(found) == len(rows)
-    for cells, row, added in zip(found, rows, want, strict=True):
+    assert len(result) == len(rows)
+    for cells, row, added in zip(result, rows, want, strict=True):
         assert cells[: len(row)] == list(row)
         for name, value, mine in zip(added, added.values(), cells[len(row) :], strict=True):
             if value and name.endswith(("_probability", "_score")):
@@ -548,19 +548,19 @@ def test_a_file_comes_back_with_the_models_answers_cell_by_cell(
     put_in(page, file)
     assert page.run("document.querySelector('#file').checkVisibility()"), "the view comes by itself"
     assert page.run("document.querySelector('#column').selectedOptions[0].text") == "message"
-    assert "tickets.csv: 45 rows, 3 columns" in page.said
-    assert "follows, alike, best: no answers without a column for the second text." in page.said
+    assert "tickets.csv: 45 rows, 3 columns" in page.shown_text
+    assert "follows, alike, best: no answers without a column for the second text." in page.shown_text
     answer_all(page)
-    assert re.search(r"45 rows in [\d.]+\sm?s\.", page.said)
-    assert "Rows 4, 8, 13, 17, 22 and 5 more: a text is missing" in page.said
+    assert re.search(r"45 rows in [\d.]+\sm?s\.", page.shown_text)
+    assert "Rows 4, 8, 13, 17, 22 and 5 more: a text is missing" in page.shown_text
     numbered = "[...document.querySelectorAll('#rows tr')].map((row) => row.cells[0].textContent).join()"
     assert page.run(numbered) == ",".join(["row", *(str(number) for number in range(1, 46))])
-    found = page.download("#download", tmp_path)
-    assert found.name == f"tickets-predictions.{'tsv' if separator == chr(9) else 'csv'}"
+    result = page.download("#download", tmp_path)
+    assert result.name == f"tickets-predictions.{'tsv' if separator == chr(9) else 'csv'}"
     start = {"utf-8": b"id", "utf-8-sig": b"\xef\xbb\xbfid", "utf-16": b"\xef\xbb\xbfid"}[encoding]
-    data = found.read_bytes()
+    data = result.read_bytes()
     assert data.startswith(start) and data.endswith(newline.encode())
-    check_download(found, separator, rows, expected(rows, student))
+    check_download(result, separator, rows, expected(rows, student))
 
 
 def test_pairs_take_two_columns(page: Browser, alone: str, student: Predictor, tmp_path: Path) -> None:
@@ -572,9 +572,9 @@ def test_pairs_take_two_columns(page: Browser, alone: str, student: Predictor, t
     assert page.run(chosen) == "premise,hypothesis"
     answer_all(page)
     first, second = csv.DictReader(io.StringIO(page.download("#download", tmp_path).read_text(encoding="utf-8")))
-    said = row_of(student, "good", "bad")
-    assert first["follows_label"] == said["follows"].label
-    assert float(first["best_score"]) == pytest.approx(said["best"].score, abs=2e-4)
+    output = row_of(student, "good", "bad")
+    assert first["follows_label"] == output["follows"].label
+    assert float(first["best_score"]) == pytest.approx(output["best"].score, abs=2e-4)
     assert second["mood_label"] == row_of(student, "not bad")["mood"].label
     assert second["follows_label"] == second["best_score"] == ""
 
@@ -587,8 +587,8 @@ def test_rows_that_do_not_fit_get_no_answer_and_keep_their_place(
     file.write_text(f"id,message\n1,good\n2,bad,more\n3\n\n5,{long}\n6,{'🙂' * 200}\n7,bad\n", encoding="utf-8")
     enter(page, alone)
     put_in(page, file)
-    assert "Rows 2, 3: more or fewer cells than in the first row, so no answers." in page.said
-    assert "Row 5: a text is longer than the server takes" in page.said
+    assert "Rows 2, 3: more or fewer cells than in the first row, so no answers." in page.shown_text
+    assert "Row 5: a text is longer than the server takes" in page.shown_text
     answer_all(page)
     header, *rows = csv.reader(io.StringIO(page.download("#download", tmp_path).read_text(encoding="utf-8")))
     assert header[:4] == ["id", "message", "column 3", "mood_label"]
@@ -624,16 +624,16 @@ def test_only_the_rows_where_they_differ_can_be_shown_and_downloaded(
     page.click("#differing")
     assert page.run(shown).split("|") == [row[1] for row in apart][:50]
     assert page.run("document.querySelectorAll('#rows mark').length") > 0
-    assert f"1 to {min(50, len(apart))} of {len(apart)} rows where they differ" in page.said
+    assert f"1 to {min(50, len(apart))} of {len(apart)} rows where they differ" in page.shown_text
     for name in names:
         count = sum(name in differing(row_of(student, row[1]), row_of(teacher, row[1])) for row in rows)
-        assert re.search(rf"{name}\s.*\s{count} of 66 rows", page.said)
-    found = page.download("#download", tmp_path)
+        assert re.search(rf"{name}\s.*\s{count} of 66 rows", page.shown_text)
+    result = page.download("#download", tmp_path)
     want = [
         {name: cell for name, cell in cells.items() if name.startswith(tuple(names))}
         for cells in expected(apart, student, teacher)
     ]
-    check_download(found, "\t", apart, want)
+    check_download(result, "\t", apart, want)
 
 
 def test_a_busy_server_is_asked_again_and_a_stopped_file_goes_on(
@@ -659,16 +659,16 @@ def test_a_busy_server_is_asked_again_and_a_stopped_file_goes_on(
     put_in(page, file)
     page.click("#start")
     page.wait("document.querySelector('#done').textContent.startsWith('Stopped')")
-    stopped = re.search(r"Stopped after (\d+) of 40 rows\.", page.said)
+    stopped = re.search(r"Stopped after (\d+) of 40 rows\.", page.shown_text)
     assert stopped and 0 < int(stopped[1]) < 40
-    assert "The server cannot be reached." in page.said
+    assert "The server cannot be reached." in page.shown_text
     assert page.run("document.querySelector('#start').textContent") == "Go on"
     label = "document.querySelector('#download').textContent"
     assert page.run(label) == f"Download 40 rows, {stopped[1]} answered"
     before = sum(len(asked["texts"]) for asked in asked_by(page))
     answer_all(page)
     assert page.run(label) == "Download 40 rows"
-    assert "The server cannot be reached." not in page.said
+    assert "The server cannot be reached." not in page.shown_text
     assert page.run("document.querySelector('#done').textContent").startswith("40 rows in ")
     after = sum(len(asked["texts"]) for asked in asked_by(page))
     assert after - before == 40 - int(stopped[1]), "what was answered is not asked again"
@@ -703,7 +703,7 @@ def test_rows_that_the_server_refuses_are_found_and_the_others_are_answered(
     refuse(page, "the one", status, "not this one")
     put_in(page, file)
     answer_all(page)
-    assert "Rows 4, 8: refused. The server said: not this one" in page.said
+    assert "Rows 4, 8: refused. The server said: not this one" in page.shown_text
     want = expected(rows, student)
     for number in bad:
         want[number] = dict.fromkeys(want[number], "")
@@ -716,7 +716,7 @@ def test_a_table_can_be_pasted_or_dropped(page: Browser, alone: str, student: Pr
     page.type("#paste", "I was charged twice, again.\ngood\nfar too long, all of it, and not good")
     page.wait("document.querySelector('#sheet').checkVisibility()")
     assert page.run("document.querySelector('#separator').value") == ""
-    assert "pasted: 3 rows, 1 column" in page.said
+    assert "pasted: 3 rows, 1 column" in page.shown_text
     answer_all(page)
     rows = list(csv.DictReader(io.StringIO(page.download("#download", tmp_path).read_text(encoding="utf-8"))))
     assert [row["text"] for row in rows] == [
@@ -734,11 +734,11 @@ def test_a_table_can_be_pasted_or_dropped(page: Browser, alone: str, student: Pr
         page.call("Input.dispatchDragEvent", type=kind, x=200, y=200, data=data)
     page.wait("document.querySelector('#sheet-name').textContent.startsWith('dropped.csv')")
     assert page.run("document.querySelector('#sheet').checkVisibility()")
-    assert "dropped.csv: 1 row, 2 columns" in page.said
+    assert "dropped.csv: 1 row, 2 columns" in page.shown_text
     assert page.run("document.querySelector('#paste').value") == ""
     page.run("document.querySelector('#paste').focus()")
     page.press("Escape")
-    assert "dropped.csv: 1 row, 2 columns" in page.said, "there was nothing to clear"
+    assert "dropped.csv: 1 row, 2 columns" in page.shown_text, "there was nothing to clear"
     page.type("#paste", "good\nbad")
     page.wait("document.querySelector('#sheet').checkVisibility()")
     page.press("Escape")
@@ -761,14 +761,14 @@ def test_other_tasks_ask_for_another_run_and_keep_what_is_there(page: Browser, a
     assert page.run("document.querySelector('#rows thead').textContent").startswith("rowmessagetopic")
     for number in range(1, len(TASKS)):
         page.click(f"#tasks label:nth-of-type({number + 1}) span")
-    assert "What is chosen now cannot be answered." in page.said
+    assert "What is chosen now cannot be answered." in page.shown_text
     assert page.run("document.querySelector('#start').disabled")
 
 
 def choose(page: Browser, field: str, value: str) -> None:
     """Choose from a list, as a hand would, the same again too."""
-    found = f"document.querySelector({json.dumps(field)})"
-    page.run(f"{found}.value = {json.dumps(value)}; {found}.dispatchEvent(new Event('change', {{ bubbles: true }}))")
+    result = f"document.querySelector({json.dumps(field)})"
+    page.run(f"{result}.value = {json.dumps(value)}; {result}.dispatchEvent(new Event('change', {{ bubbles: true }}))")
 
 
 def test_other_columns_and_other_ways_to_read_a_table_keep_the_answers_until_others_are_asked_for(
@@ -782,25 +782,25 @@ def test_other_columns_and_other_ways_to_read_a_table_keep_the_answers_until_oth
     choose(page, "#column", "2")  # by hand, so that a new guess would be seen
     answer_all(page)
     again = "((it) => it.checkVisibility() && it.textContent === 'Answer again')(document.querySelector('#start'))"
-    told = "The answers below are to what was chosen before. “Answer again” replaces them."
+    reported = "The answers below are to what was chosen before. “Answer again” replaces them."
     shown = page.run("document.querySelector('#rows').textContent")
 
     choose(page, "#column", "2")
     choose(page, "#column2", "-1")
-    assert not page.run(again) and told not in page.said
+    assert not page.run(again) and reported not in page.shown_text
     for field, other, back in (("#column", "1", "2"), ("#column2", "1", "-1"), ("#separator", ";", ",")):
         choose(page, field, other)
-        assert page.run(again) and told in page.said
-        assert page.run("document.querySelector('#told').textContent") == told
+        assert page.run(again) and reported in page.shown_text
+        assert page.run("document.querySelector('#told').textContent") == reported
         assert page.run("document.querySelector('#rows').textContent") == shown
         choose(page, field, back)
-        assert not page.run(again) and told not in page.said
+        assert not page.run(again) and reported not in page.shown_text
         assert page.run("document.querySelector('#told').textContent") == ""
     page.click("#header")
     assert page.run(again) and page.run("document.querySelector('#rows').textContent") == shown
     want = [[row[0], row[2], row[1]] for row in rows]
-    found = csv.DictReader(io.StringIO(page.download("#download", tmp_path).read_text(encoding="utf-8")))
-    assert [row["mood_label_2"] for row in found] == [row["mood_label_2"] for row in expected(want, student)]
+    result = csv.DictReader(io.StringIO(page.download("#download", tmp_path).read_text(encoding="utf-8")))
+    assert [row["mood_label_2"] for row in result] == [row["mood_label_2"] for row in expected(want, student)]
     page.click("#header")
     assert not page.run(again)
 
@@ -819,9 +819,9 @@ def test_numbers_are_written_in_one_way_and_times_in_the_unit_that_people_would_
     file.write_text("id,message,message\n" + "".join(f"{n},good,bad\n" for n in range(3000)), encoding="utf-8")
     enter(page, alone)
     put_in(page, file)
-    assert "tickets.csv: 3,000 rows, 3 columns" in page.said
+    assert "tickets.csv: 3,000 rows, 3 columns" in page.shown_text
     assert page.run("document.querySelector('#start').textContent") == "Answer 3,000 rows"
-    assert "1 to 50 of 3,000 rows" in page.said
+    assert "1 to 50 of 3,000 rows" in page.shown_text
     names = "[...document.querySelector('#column').options].map((option) => option.text).join('|')"
     assert page.run(names) == "id|message (column 2)|message (column 3)"
     written_as = "import('/page/numbers.js').then(({ duration }) => [TIMES].map(duration).join('|'))"
@@ -949,7 +949,7 @@ def test_a_page_that_is_opened_while_the_model_is_loaded_goes_on_by_itself(page:
     page.open(alone + "/")
     page.call("Page.removeScriptToEvaluateOnNewDocument", **added)
     page.wait("document.querySelector('#trouble').checkVisibility()")
-    assert "The server is not ready yet." in page.said
+    assert "The server is not ready yet." in page.shown_text
     page.wait("document.querySelector('#ready').checkVisibility()")
     assert not page.run("document.querySelector('#trouble').checkVisibility()")
     assert page.run("document.activeElement.id") == "first"
@@ -990,7 +990,7 @@ def test_a_key_is_asked_for_and_a_server_that_is_gone_is_told_of(
         page.open(server.url + "/")
         page.wait("document.querySelector('#lock').checkVisibility()")
         assert page.run("document.activeElement.id") == "key"
-        assert "The server asks for a key." in page.said
+        assert "The server asks for a key." in page.shown_text
         page.type("#key", "mustard")
         page.press("Enter")
         page.wait("document.querySelector('#lock-why').textContent === 'The server does not know this key.'")
@@ -1100,8 +1100,8 @@ def test_everything_that_can_be_used_has_a_name(page: Browser, beside: str, tmp_
     fill_everything(page, beside, tmp_path)
     usable = {"button", "checkbox", "combobox", "link", "progressbar", "radio", "region", "textbox", "searchbox"}
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
-    found = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
-    named = [(role, name) for role, name in found if role in usable]
+    result = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
+    named = [(role, name) for role, name in result if role in usable]
     assert len(named) > 20
     assert [each for each in named if not each[1].strip()] == []
     assert {("textbox", "First text"), ("textbox", "Second text"), ("checkbox", "✓ mood")} <= set(named)

@@ -102,35 +102,35 @@ def test_logits_are_those_of_transformers_own_call(
 ) -> None:
     limit = {"roberta": 129, "mpnet": 128}.get(kind, 130)
     folder = classifier(kind, 2)
-    said = open_(folder, MOOD, tmp_path).logits(stand(MOOD, TEXTS))
+    output = open_(folder, MOOD, tmp_path).logits(stand(MOOD, TEXTS))
     own = own_logits(folder, TEXTS, limit)
     assert own.std(axis=0).min() > 0.01
-    np.testing.assert_allclose(said, own[:, ::-1], atol=1e-5)  # its labels are "Upset", "Calm"
+    np.testing.assert_allclose(output, own[:, ::-1], atol=1e-5)  # its labels are "Upset", "Calm"
     folder = classifier(kind, 3)
-    said = open_(folder, TOPIC, tmp_path).logits(stand(TOPIC, PAIRS))
-    np.testing.assert_allclose(said, own_logits(folder, PAIRS, limit)[:, [2, 0, 1]], atol=1e-5)
+    output = open_(folder, TOPIC, tmp_path).logits(stand(TOPIC, PAIRS))
+    np.testing.assert_allclose(output, own_logits(folder, PAIRS, limit)[:, [2, 0, 1]], atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [8, 20])
 def test_no_more_is_read_than_asked_for(
     length: int, classifier: Callable[..., Path], stand: Stand, tmp_path: Path
 ) -> None:
-    said = open_(classifier(), MOOD, tmp_path, max_length=length).logits(stand(MOOD, TEXTS))
+    output = open_(classifier(), MOOD, tmp_path, max_length=length).logits(stand(MOOD, TEXTS))
     own = own_logits(classifier(), TEXTS, length)[:, ::-1]
-    np.testing.assert_allclose(said, own, atol=1e-5)
+    np.testing.assert_allclose(output, own, atol=1e-5)
     assert np.abs(own_logits(classifier(), TEXTS, 130)[:, ::-1] - own).max() > 1e-3
 
 
 def test_no_more_is_read_than_the_tokeniser_says(broken: Path, stand: Stand, tmp_path: Path) -> None:
     change(broken / "tokenizer_config.json", model_max_length=12)
-    said = open_(broken, MOOD, tmp_path).logits(stand(MOOD, TEXTS))
-    np.testing.assert_allclose(said, own_logits(broken, TEXTS, 12)[:, ::-1], atol=1e-5)
+    output = open_(broken, MOOD, tmp_path).logits(stand(MOOD, TEXTS))
+    np.testing.assert_allclose(output, own_logits(broken, TEXTS, 12)[:, ::-1], atol=1e-5)
 
 
 def test_scores_are_taken_as_they_are(classifier: Callable[..., Path], stand: Stand, tmp_path: Path) -> None:
     folder = classifier("bert", 1)
-    said = open_(folder, STARS, tmp_path).logits(stand(STARS, TEXTS))
-    np.testing.assert_allclose(said, own_logits(folder, TEXTS, 130), atol=1e-5)
+    output = open_(folder, STARS, tmp_path).logits(stand(STARS, TEXTS))
+    np.testing.assert_allclose(output, own_logits(folder, TEXTS, 130), atol=1e-5)
 
 
 def test_token_types_are_those_of_the_tokeniser(broken: Path, stand: Stand, tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_labels_can_be_mapped(
     keys: tuple[str, str], classifier: Callable[..., Path], stand: Stand, tmp_path: Path
 ) -> None:
     task = replace(MOOD, labels=("no", "yes"))
-    said = open_(classifier(), task, tmp_path, labels={keys[0]: "yes", keys[1]: "no"}).logits(stand(task, TEXTS))
-    np.testing.assert_allclose(said, own_logits(classifier(), TEXTS, 130)[:, ::-1], atol=1e-5)
+    output = open_(classifier(), task, tmp_path, labels={keys[0]: "yes", keys[1]: "no"}).logits(stand(task, TEXTS))
+    np.testing.assert_allclose(output, own_logits(classifier(), TEXTS, 130)[:, ::-1], atol=1e-5)
 
 
 def test_classes_the_task_does_not_have_are_left_out_only_by_a_map(

@@ -83,20 +83,20 @@ def test_each_row_gets_what_the_file_says_of_it(
     rows = joined(keyed(task, texts, by_id), task.labels, logits.tolist())
     teacher = read(task, put(tmp_path / f"said.{suffix}", [rows[number] for number in order]))
     done: list[int] = []
-    said = teacher.logits(stand(task, texts), done.append)
-    assert said.dtype == np.float32 and done == [len(texts)]
+    output = teacher.logits(stand(task, texts), done.append)
+    assert output.dtype == np.float32 and done == [len(texts)]
     logits[3] = np.nan
-    np.testing.assert_allclose(said, logits, rtol=1e-6)
+    np.testing.assert_allclose(output, logits, rtol=1e-6)
 
 
 def test_several_files_are_one_teacher(stand: Stand, tmp_path: Path) -> None:
     logits = some_logits(MOOD, 6)
     rows = joined(keyed(MOOD, TEXTS, True), MOOD.labels, logits.tolist())
     texts = joined(keyed(MOOD, TEXTS, False), MOOD.labels, logits.tolist())
-    said = read(MOOD, put(tmp_path / "a.csv", rows[:4]), put(tmp_path / "b.jsonl", texts[3:])).logits(
+    output = read(MOOD, put(tmp_path / "a.csv", rows[:4]), put(tmp_path / "b.jsonl", texts[3:])).logits(
         stand(MOOD, TEXTS)
     )
-    np.testing.assert_allclose(said, logits, rtol=1e-6)
+    np.testing.assert_allclose(output, logits, rtol=1e-6)
 
 
 def test_an_id_of_the_users_own_does_not_hide_the_texts(stand: Stand, tmp_path: Path) -> None:
@@ -114,15 +114,15 @@ def test_the_text_counts_more_than_an_id_beside_it(stand: Stand, tmp_path: Path)
 
 def test_what_predict_wrote_counts_more_than_the_gold_label_beside_it(stand: Stand, tmp_path: Path) -> None:
     rows = joined(keyed(MOOD, TEXTS, False), ("label", "mood_predicted"), [["calm", "upset"]] * 6)
-    said = read(MOOD, put(tmp_path / "said.csv", rows)).logits(stand(MOOD, TEXTS))
-    assert (said.argmax(axis=1) == MOOD.labels.index("upset")).all()
+    output = read(MOOD, put(tmp_path / "said.csv", rows)).logits(stand(MOOD, TEXTS))
+    assert (output.argmax(axis=1) == MOOD.labels.index("upset")).all()
 
 
 def test_rows_with_the_same_text_get_the_same(stand: Stand, tmp_path: Path) -> None:
     rows = joined(keyed(MOOD, TEXTS, False), MOOD.labels, some_logits(MOOD, 6).tolist())
-    said = read(MOOD, put(tmp_path / "said.csv", [*rows, *rows])).logits(stand(MOOD, [*TEXTS, *TEXTS]))
-    np.testing.assert_array_equal(said[:6], said[6:])
-    assert np.isfinite(said).all()
+    output = read(MOOD, put(tmp_path / "said.csv", [*rows, *rows])).logits(stand(MOOD, [*TEXTS, *TEXTS]))
+    np.testing.assert_array_equal(output[:6], output[6:])
+    assert np.isfinite(output).all()
 
 
 def test_columns_follow_the_names_of_the_labels(stand: Stand, tmp_path: Path) -> None:
@@ -137,8 +137,8 @@ def test_columns_follow_the_names_of_the_labels(stand: Stand, tmp_path: Path) ->
 def test_columns_can_be_mapped(stand: Stand, tmp_path: Path) -> None:
     logits = some_logits(MOOD, 6)
     path = put(tmp_path / "said.csv", joined(keyed(MOOD, TEXTS, False), ["p1", "p0"], logits.tolist()))
-    said = read(MOOD, path, labels={"p0": "calm", "p1": "upset"}).logits(stand(MOOD, TEXTS))
-    np.testing.assert_allclose(said, logits[:, ::-1], rtol=1e-6)
+    output = read(MOOD, path, labels={"p0": "calm", "p1": "upset"}).logits(stand(MOOD, TEXTS))
+    np.testing.assert_allclose(output, logits[:, ::-1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("column", ["score", "stars", "label"])
@@ -146,9 +146,9 @@ def test_scores_are_taken_as_they_are(column: str, stand: Stand, tmp_path: Path)
     scores = some_logits(STARS, 6)
     rows = joined(keyed(STARS, TEXTS, False), [column], scores.tolist())
     rows[2][column] = ""
-    said = read(STARS, put(tmp_path / "said.csv", rows)).logits(stand(STARS, TEXTS))
+    output = read(STARS, put(tmp_path / "said.csv", rows)).logits(stand(STARS, TEXTS))
     scores[2] = np.nan
-    np.testing.assert_allclose(said, scores, rtol=1e-6)
+    np.testing.assert_allclose(output, scores, rtol=1e-6)
 
 
 def test_a_score_is_not_taken_from_the_gold_beside_it(stand: Stand, tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ def test_a_chosen_label_becomes_finite_logits(column: str, suffix: str, stand: S
     task = replace(TOPIC, label="topic_chosen")
     chosen = ["money", "Access", "delivery", None, "money", "DELIVERY"]
     path = put(tmp_path / f"said.{suffix}", joined(keyed(task, PAIRS, False), [column], [[name] for name in chosen]))
-    said = read(task, path).logits(stand(task, PAIRS))
-    assert np.isnan(said[3]).all()
+    output = read(task, path).logits(stand(task, PAIRS))
+    assert np.isnan(output[3]).all()
     known = [0, 1, 2, 4, 5]
-    probabilities = softmax(said[known], axis=1)
+    probabilities = softmax(output[known], axis=1)
     np.testing.assert_allclose(np.sort(probabilities, axis=1), [[0.025, 0.025, 0.95]] * 5, rtol=1e-5)
     assert [task.labels[number] for number in probabilities.argmax(axis=1)] == [
         "money", "access", "delivery", "money", "delivery",
@@ -175,8 +175,8 @@ def test_a_chosen_label_becomes_finite_logits(column: str, suffix: str, stand: S
 def test_what_a_label_is_called_can_be_mapped(stand: Stand, tmp_path: Path) -> None:
     names = ["POS", "fine", "upset", "POS", "upset", "calm"]
     path = put(tmp_path / "said.jsonl", joined(keyed(MOOD, TEXTS, False), ["label"], [[name] for name in names]))
-    said = read(MOOD, path, labels={"POS": "calm", "fine": "calm"}).logits(stand(MOOD, TEXTS))
-    assert said.argmax(axis=1).tolist() == [0, 0, 1, 0, 1, 0]
+    output = read(MOOD, path, labels={"POS": "calm", "fine": "calm"}).logits(stand(MOOD, TEXTS))
+    assert output.argmax(axis=1).tolist() == [0, 0, 1, 0, 1, 0]
 
 
 def test_columns_of_labels_come_before_a_column_that_names_one(stand: Stand, tmp_path: Path) -> None:
@@ -198,11 +198,11 @@ def single(tmp_path: Path, values: Any, kind: Values, stand: Stand) -> Any:
 @pytest.mark.parametrize("kind", ["auto", "probabilities"])
 def test_probabilities_become_log_probabilities(kind: Values, stand: Stand, tmp_path: Path) -> None:
     given_values = [[0.2, 0.3, 0.5], [0.6, 0.3995, 0.0], [1.0, 0.0, 0.0]]
-    said = np.exp(single(tmp_path, given_values, kind, stand))
-    np.testing.assert_allclose(said.sum(axis=1), 1, rtol=1e-6)
-    np.testing.assert_allclose(said[0], [0.2, 0.3, 0.5], rtol=1e-5)
-    np.testing.assert_allclose(said[1], np.array([0.6, 0.3995, 1e-4]) / 0.9996, rtol=1e-4)
-    np.testing.assert_allclose(said[2], np.array([1.0, 1e-4, 1e-4]) / 1.0002, rtol=1e-4)
+    output = np.exp(single(tmp_path, given_values, kind, stand))
+    np.testing.assert_allclose(output.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(output[0], [0.2, 0.3, 0.5], rtol=1e-5)
+    np.testing.assert_allclose(output[1], np.array([0.6, 0.3995, 1e-4]) / 0.9996, rtol=1e-4)
+    np.testing.assert_allclose(output[2], np.array([1.0, 1e-4, 1e-4]) / 1.0002, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["auto", "logits"])
@@ -220,8 +220,8 @@ def test_probabilities_give_back_the_logits_they_were_made_of(rows: list[list[fl
     from understill.teachers.predictions import _log_probabilities, _ReadRows
 
     faults = _ReadRows([])
-    said = _log_probabilities(softmax(np.array(rows), axis=1), faults, "auto")
-    np.testing.assert_allclose(said, log_softmax(np.array(rows), axis=1), rtol=1e-6)
+    output = _log_probabilities(softmax(np.array(rows), axis=1), faults, "auto")
+    np.testing.assert_allclose(output, log_softmax(np.array(rows), axis=1), rtol=1e-6)
     assert not faults.total
 
 
@@ -250,11 +250,11 @@ def test_all_bad_rows_are_told_together_each_with_its_place(suffix: str, tmp_pat
     path = put(tmp_path / f"said.{suffix}", rows)
     with pytest.raises(DataError) as caught:
         read(MOOD, path, values="probabilities")
-    found = {problem.place.removeprefix(f"{path}:"): problem.what for problem in caught.value.problems}
+    result = {problem.place.removeprefix(f"{path}:"): problem.what for problem in caught.value.problems}
     # In the delimited files the header is line 1, and the fourth text takes two lines.
     lines = {"csv": [3, 4, 5, 7, 9, 2], "tsv": [3, 4, 5, 7, 9, 2], "jsonl": [2, 3, 4, 5, 7, 1]}
     places = [str(line) for line in lines.get(suffix, ())] or [f"row {line}" for line in (2, 3, 4, 5, 7, 1)]
-    assert found == {
+    assert result == {
         places[0]: '"often" is not a number',
         places[1]: 'no number in column "upset"',
         places[2]: "these are not probabilities: they add up to 1.4",

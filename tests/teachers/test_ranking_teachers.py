@@ -67,32 +67,32 @@ def test_the_candidates_of_a_query_are_joined_as_the_classes_of_a_row_are(
     groups = random.permutation(np.repeat(np.arange(len(sizes)), sizes))
     logits = random.normal(0, 3, (teachers, len(groups), 1)).astype(np.float32)
     rule = {"combine": combine, "form": form, "temperature": temperature}
-    found = joined(logits, groups, **rule)
-    assert found.shape == (len(groups), 1)
+    result = joined(logits, groups, **rule)
+    assert result.shape == (len(groups), 1)
     for query in range(len(sizes)):
         here = groups == query
-        np.testing.assert_allclose(found[here, 0], joined(logits[:, None, here, 0], **rule)[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(result[here, 0], joined(logits[:, None, here, 0], **rule)[0], rtol=1e-5, atol=1e-6)
         if form == "log_probabilities":
-            assert np.exp(found[here]).sum() == pytest.approx(1, abs=1e-5)
+            assert np.exp(result[here]).sum() == pytest.approx(1, abs=1e-5)
 
 
 def test_a_query_joined_by_hand() -> None:
     # At temperature 2 odds of 16 to 1 become 4 to 1; (4/5 + 1/2) / 2 = 0.65.
     logits = np.log([[[16.0], [3.0], [1.0]], [[5.0], [3.0], [5.0]]])
     groups = np.array([4, 0, 4])
-    found = join(logits, False, combine="mean_probabilities", weights=np.array([0.5, 0.5]), form="log_probabilities",
+    result = join(logits, False, combine="mean_probabilities", weights=np.array([0.5, 0.5]), form="log_probabilities",
                  temperature=2.0, groups=groups)  # fmt: skip
-    assert np.exp(found[:, 0]) == pytest.approx([0.65, 1.0, 0.35], rel=1e-5)
+    assert np.exp(result[:, 0]) == pytest.approx([0.65, 1.0, 0.35], rel=1e-5)
     assert logits[0, 0, 0] == np.log(16.0), "what teachers said stays as it is"
 
 
 def test_a_teacher_that_leaves_out_a_candidate_has_no_say_in_the_query() -> None:
     one, two = [[1.0], [2.0], [np.nan], [0.5]], [[0.0], [1.0], [3.0], [np.nan]]
     groups = np.array([0, 1, 0, 1])
-    found = joined([one, two], groups)
+    result = joined([one, two], groups)
     alone_two, alone_one = joined([two], groups), joined([one], groups)
-    np.testing.assert_allclose(found[[0, 2]], alone_two[[0, 2]], rtol=1e-6)
-    np.testing.assert_allclose(found[[1, 3]], alone_one[[1, 3]], rtol=1e-6)
+    np.testing.assert_allclose(result[[0, 2]], alone_two[[0, 2]], rtol=1e-6)
+    np.testing.assert_allclose(result[[1, 3]], alone_one[[1, 3]], rtol=1e-6)
     assert np.isnan(joined([one], groups)[[0, 2]]).all()
 
 
@@ -104,45 +104,45 @@ def exam(right: float, queries: int = 60, size: int = 4) -> tuple[Any, Any, Any]
     random = np.random.default_rng(0)
     groups = np.repeat(np.arange(queries), size)
     gold = np.tile([1.0, *[0.0] * (size - 1)], queries)
-    said = random.normal(size=len(gold))
-    best = said.reshape(-1, size).max(axis=1) + 1
+    output = random.normal(size=len(gold))
+    best = output.reshape(-1, size).max(axis=1) + 1
     top = random.random(queries) < right
-    said[::size] = np.where(top, best, -best)
-    return gold, said.astype(np.float32)[:, None], groups
+    output[::size] = np.where(top, best, -best)
+    return gold, output.astype(np.float32)[:, None], groups
 
 
 def test_a_good_teacher_is_scored_over_its_queries() -> None:
-    gold, said, groups = exam(0.8)
-    verdict = examine(ANSWER, gold, said, gold, groups=groups)
-    tops = said.reshape(-1, 4).argmax(axis=1)
+    gold, output, groups = exam(0.8)
+    verdict = examine(ANSWER, gold, output, gold, groups=groups)
+    tops = output.reshape(-1, 4).argmax(axis=1)
     assert verdict.score == verdict.scores["precision_at_1"] == (tops == 0).mean()
     assert verdict.majority == 0.25 and not verdict.fault
 
 
 def test_a_teacher_no_better_than_any_order_is_refused() -> None:
-    gold, said, groups = exam(0.25)
-    said = np.random.default_rng(3).normal(size=said.shape).astype(np.float32)
-    constant = examine(ANSWER, gold, np.zeros_like(said), gold, groups=groups)
+    gold, output, groups = exam(0.25)
+    output = np.random.default_rng(3).normal(size=output.shape).astype(np.float32)
+    constant = examine(ANSWER, gold, np.zeros_like(output), gold, groups=groups)
     assert (constant.score, constant.majority) == (0, 0.25)
     assert constant.fault.startswith("precision_at_1 0.0 on dev, where the simplest guess has 25.0: it has not learnt")
-    assert "upside down" not in examine(ANSWER, gold, said, gold, groups=groups).fault
+    assert "upside down" not in examine(ANSWER, gold, output, gold, groups=groups).fault
 
 
 def test_scores_of_which_the_lowest_is_best_are_found() -> None:
-    gold, said, groups = exam(0.9)
-    reach = 100 * examine(ANSWER, gold, said, gold, groups=groups).scores["precision_at_1"]
-    fault = examine(ANSWER, gold, -said, gold, groups=groups).fault
+    gold, output, groups = exam(0.9)
+    reach = 100 * examine(ANSWER, gold, output, gold, groups=groups).scores["precision_at_1"]
+    fault = examine(ANSWER, gold, -output, gold, groups=groups).fault
     assert f"upside down, and turned round they would reach {reach:.1f}: higher must be better" in fault
 
 
 def test_queries_of_which_something_is_missing_are_not_scored() -> None:
-    gold, said, groups = exam(1.0)
-    gold[0], said[5], gold[8] = np.nan, np.nan, 0.0  # nothing but wrong ones in the third
-    said[4] = said[6:8].min() - 1
-    verdict = examine(ANSWER, gold, said, gold, groups=groups)
+    gold, output, groups = exam(1.0)
+    gold[0], output[5], gold[8] = np.nan, np.nan, 0.0  # nothing but wrong ones in the third
+    output[4] = output[6:8].min() - 1
+    verdict = examine(ANSWER, gold, output, gold, groups=groups)
     assert verdict.score == 1.0
-    assert examine(ANSWER, gold, np.full_like(said, np.nan), gold, groups=groups).score is None
-    assert examine(ANSWER, np.zeros_like(gold), said, gold, groups=groups).score is None
+    assert examine(ANSWER, gold, np.full_like(output, np.nan), gold, groups=groups).score is None
+    assert examine(ANSWER, np.zeros_like(gold), output, gold, groups=groups).score is None
 
 
 # Models, folds and files ---------------------------------------------------------------------------------------------
@@ -166,9 +166,9 @@ def teacher_of(folder: ModelFolder, cache: Path) -> ModelTeacher:
 
 
 def test_a_model_gives_its_raw_scores(folders: list[ModelFolder], stand: Stand, tmp_path: Path) -> None:
-    said = teacher_of(folders[0], tmp_path).logits(stand(ANSWER, PAIRS))
-    assert said.shape == (len(PAIRS), 1) and said.std() > 0.01
-    assert said.min() < 0 or said.max() > 1, "no sigmoid"
+    output = teacher_of(folders[0], tmp_path).logits(stand(ANSWER, PAIRS))
+    assert output.shape == (len(PAIRS), 1) and output.std() > 0.01
+    assert output.min() < 0 or output.max() > 1, "no sigmoid"
 
 
 def test_a_model_that_takes_the_other_label_to_be_right_is_refused(
@@ -223,14 +223,14 @@ def opened(folder: Path, cache: Path) -> Any:
 
 def test_a_cross_encoder_with_one_output_can_teach(tiny: Path, stand: Stand, tmp_path: Path) -> None:
     folder = cross_encoder(tmp_path / "one", tiny, 1)
-    said = opened(folder, tmp_path).logits(stand(ANSWER, PAIRS))
+    output = opened(folder, tmp_path).logits(stand(ANSWER, PAIRS))
     model, tokenizer = (
         AutoModelForSequenceClassification.from_pretrained(folder).eval(),
         AutoTokenizer.from_pretrained(folder),
     )
     with torch.no_grad():
         own = [model(**tokenizer(*pair, return_tensors="pt")).logits[0].numpy() for pair in PAIRS]
-    np.testing.assert_allclose(said, np.stack(own), atol=1e-5)
+    np.testing.assert_allclose(output, np.stack(own), atol=1e-5)
     with pytest.raises(UserError, match="it gives 2 classes, but answer is a ranking task"):
         opened(cross_encoder(tmp_path / "two", tiny, 2), tmp_path)
 
@@ -243,9 +243,9 @@ def test_a_file_with_a_column_of_scores_can_teach(column: str, stand: Stand, tmp
     columns = {names[0]: [one for one, _ in PAIRS], names[1]: [two for _, two in PAIRS], column: scores, "label": GOLD}
     path = tmp_path / "said.parquet"
     pq.write_table(pa.table(columns).slice(1), path)
-    said = read_predictions("llm", [data_file(path)], task, {}, "auto").logits(stand(task, PAIRS))
-    assert np.isnan(said[0, 0])
-    np.testing.assert_allclose(said[1:, 0], scores[1:], rtol=1e-6)
+    output = read_predictions("llm", [data_file(path)], task, {}, "auto").logits(stand(task, PAIRS))
+    assert np.isnan(output[0, 0])
+    np.testing.assert_allclose(output[1:, 0], scores[1:], rtol=1e-6)
 
 
 def test_a_file_must_score_all_candidates_of_some_query(stand: Stand, tmp_path: Path) -> None:

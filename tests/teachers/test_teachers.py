@@ -64,9 +64,9 @@ def test_a_model_says_what_it_predicts(
     task: Task, texts: list[Any], models: list[ModelFolder], stand: Stand, tmp_path: Path
 ) -> None:
     done: list[int] = []
-    said = teacher_of(models[0], tmp_path).logits(stand(task, texts), done.append)
-    assert said.dtype == np.float32 and said.std(axis=0).min() > 0.01
-    np.testing.assert_allclose(said, expected(models[0], task, texts), atol=1e-5)
+    output = teacher_of(models[0], tmp_path).logits(stand(task, texts), done.append)
+    assert output.dtype == np.float32 and output.std(axis=0).min() > 0.01
+    np.testing.assert_allclose(output, expected(models[0], task, texts), atol=1e-5)
     assert sum(done) == len(texts) and len(done) > 1
 
 
@@ -91,8 +91,8 @@ def test_scores_are_on_the_scale_the_model_was_trained_with(
     models: list[ModelFolder], stand: Stand, tmp_path: Path
 ) -> None:
     wider = replace(STARS, range=(0.0, 100.0))  # the range that other rows have shown
-    said = teacher_of(models[0], tmp_path).logits(stand(wider, TEXTS))
-    np.testing.assert_allclose(said, expected(models[0], STARS, TEXTS), atol=1e-5)
+    output = teacher_of(models[0], tmp_path).logits(stand(wider, TEXTS))
+    np.testing.assert_allclose(output, expected(models[0], STARS, TEXTS), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_model_that_does_not_fit_is_refused(
 
 def test_a_model_can_be_told_which_label_is_which(models: list[ModelFolder], stand: Stand, tmp_path: Path) -> None:
     own = stand(replace(TOPIC, labels=("post", "bank")), PAIRS)
-    said = teacher_of(models[0], tmp_path, labels={"money": "bank", "delivery": "post"}).logits(own)
+    output = teacher_of(models[0], tmp_path, labels={"money": "bank", "delivery": "post"}).logits(own)
     plain = teacher_of(models[0], tmp_path).logits(stand(TOPIC, PAIRS))
-    np.testing.assert_array_equal(said, plain[:, [0, 1]])
+    np.testing.assert_array_equal(output, plain[:, [0, 1]])
 
 
 def test_numbers_that_are_not_finite_are_refused(tiny: Path, stand: Stand, tmp_path: Path) -> None:
@@ -195,17 +195,17 @@ def test_each_training_row_is_answered_by_the_model_of_its_fold(
     task: Task, texts: list[Any], models: list[ModelFolder], stand: Stand, tmp_path: Path
 ) -> None:
     data, opened, done = stand(task, texts), [], []
-    said = folded(models, tmp_path, opened, data).logits(data, done.append)
+    output = folded(models, tmp_path, opened, data).logits(data, done.append)
     each = np.stack([expected(model, task, texts) for model in models])
-    np.testing.assert_allclose(said, each[fold_of(data, 3), np.arange(len(texts))], atol=1e-5)
+    np.testing.assert_allclose(output, each[fold_of(data, 3), np.arange(len(texts))], atol=1e-5)
     assert np.abs(each - each[0]).max() > 0.1 and opened == [0, 1, 2]
     assert sum(done) == len(texts)  # no model reads rows of another's fold
 
 
 def test_a_fold_without_rows_needs_no_model(models: list[ModelFolder], stand: Stand, tmp_path: Path) -> None:
     data, opened = stand(MOOD, TEXTS[:1]), []
-    said = folded(models, tmp_path, opened, data).logits(data)
-    assert opened == fold_of(data, 3).tolist() and np.isfinite(said).all()
+    output = folded(models, tmp_path, opened, data).logits(data)
+    assert opened == fold_of(data, 3).tolist() and np.isfinite(output).all()
 
 
 @pytest.mark.parametrize("task", [MOOD, STARS])
@@ -215,9 +215,9 @@ def test_other_rows_are_answered_by_the_mean_of_all_models(
     done: list[int] = []
     data = stand(task, TEXTS, split="dev")
     train = stand(task, ["another text", "and a third"])
-    said = folded(models, tmp_path, [], train).logits(data, done.append)
+    output = folded(models, tmp_path, [], train).logits(data, done.append)
     each = np.stack([expected(model, task, TEXTS) for model in models])
-    np.testing.assert_allclose(said, each.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(output, each.mean(axis=0), atol=1e-5)
     assert sum(done) == len(TEXTS)
 
 
@@ -225,11 +225,11 @@ def test_a_training_row_is_answered_by_its_fold_in_whatever_split_it_turns_up(
     models: list[ModelFolder], stand: Stand, tmp_path: Path
 ) -> None:
     data, train = stand(MOOD, TEXTS, split="unlabelled"), stand(MOOD, TEXTS[::2])
-    said = folded(models, tmp_path, [], train).logits(data)
+    output = folded(models, tmp_path, [], train).logits(data)
     each = np.stack([expected(model, MOOD, TEXTS) for model in models])
     own = each[fold_of(data, 3), np.arange(len(TEXTS))]
-    np.testing.assert_allclose(said[::2], own[::2], atol=1e-5)
-    np.testing.assert_allclose(said[1::2], each.mean(axis=0)[1::2], atol=1e-5)
+    np.testing.assert_allclose(output[::2], own[::2], atol=1e-5)
+    np.testing.assert_allclose(output[1::2], each.mean(axis=0)[1::2], atol=1e-5)
 
 
 def test_what_is_made_of_a_training_row_is_answered_by_the_rows_fold(
@@ -238,13 +238,13 @@ def test_what_is_made_of_a_training_row_is_answered_by_the_rows_fold(
     train, path = stand(MOOD, TEXTS), tmp_path / "augmented.arrow"
     rows = write_augmented(train, path, AugmentRules(mask=0.2, pos=0.0, ngram=0.25, times=3, seed=0), None, 1)
     data = TaskData(MOOD, "augmented", path, "1" * 32, rows)
-    said = folded(models, tmp_path, [], train).logits(data)
+    output = folded(models, tmp_path, [], train).logits(data)
     table = data.table()
     each = np.stack([expected(model, MOOD, table["text1"].to_pylist()) for model in models])
     folds = dict(zip(train.table()["id"].to_pylist(), fold_of(train, 3), strict=True))
     own = [folds[source] for source in table["source"].to_pylist()]
     assert rows > 2 * len(TEXTS)
-    np.testing.assert_allclose(said, each[own, np.arange(rows)], atol=1e-5)
+    np.testing.assert_allclose(output, each[own, np.arange(rows)], atol=1e-5)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -280,21 +280,21 @@ def gold_and_guess(task: Task, rows: int, right: float) -> tuple[Any, Any]:
 
 
 def test_a_good_teacher_has_its_scores_and_no_fault() -> None:
-    gold, said = gold_and_guess(TOPIC, 200, 0.8)
-    verdict = examine(TOPIC, gold, votes(said, TOPIC), gold)
-    assert verdict.score == verdict.scores["accuracy"] == (gold == said).mean()
+    gold, output = gold_and_guess(TOPIC, 200, 0.8)
+    verdict = examine(TOPIC, gold, votes(output, TOPIC), gold)
+    assert verdict.score == verdict.scores["accuracy"] == (gold == output).mean()
     assert verdict.majority == np.bincount(gold.astype(int)).max() / 200
     assert verdict.fault == ""
 
 
 def test_rows_without_gold_or_answer_do_not_count() -> None:
-    gold, said = gold_and_guess(MOOD, 100, 0.9)
-    logits = votes(said, MOOD)
+    gold, output = gold_and_guess(MOOD, 100, 0.9)
+    logits = votes(output, MOOD)
     wrong = 1 - gold[:20].astype(int)
     logits[:20] = votes(wrong, MOOD)
     logits[:10], gold[10:20] = np.nan, np.nan
     verdict = examine(MOOD, gold, logits, gold)
-    assert verdict.score == (gold[20:] == said[20:]).mean()
+    assert verdict.score == (gold[20:] == output[20:]).mean()
     silent = examine(MOOD, gold, np.full_like(logits, np.nan), gold)
     assert (silent.score, silent.scores, silent.majority, silent.fault) == (None, {}, None, "")
     assert examine(MOOD, np.full(100, np.nan), logits, gold).score is None
@@ -316,21 +316,21 @@ def test_the_majority_is_that_of_the_training_rows() -> None:
 
 @given(st.permutations(range(3)))
 def test_labels_in_the_wrong_order_are_found_with_the_map_to_write(order: list[int]) -> None:
-    gold, said = gold_and_guess(TOPIC, 150, 0.85)
-    mixed = np.array(order)[said]  # output order[k] is what it gives for label k
+    gold, output = gold_and_guess(TOPIC, 150, 0.85)
+    mixed = np.array(order)[output]  # output order[k] is what it gives for label k
     fault = examine(TOPIC, gold, votes(mixed, TOPIC), gold).fault
     if list(order) == [0, 1, 2]:
         assert not fault
     else:
         names = ", ".join(f"{TOPIC.labels[out]}: {TOPIC.labels[order.index(out)]}" for out in range(3))
-        assert f"mixed up, and in another order they would reach {100 * (gold == said).mean():.1f}" in fault
+        assert f"mixed up, and in another order they would reach {100 * (gold == output).mean():.1f}" in fault
         assert f"labels: {{{names}}}" in fault
 
 
 def test_two_of_five_labels_mixed_up_are_found_although_the_score_is_fair() -> None:
     task = replace(TOPIC, labels=tuple("abcde"))
-    gold, said = gold_and_guess(task, 300, 0.9)
-    verdict = examine(task, gold, votes(np.array([0, 1, 2, 4, 3])[said], task), gold)
+    gold, output = gold_and_guess(task, 300, 0.9)
+    verdict = examine(task, gold, votes(np.array([0, 1, 2, 4, 3])[output], task), gold)
     assert verdict.score is not None and verdict.majority is not None and verdict.score > verdict.majority + 0.2
     assert "labels: {a: a, b: b, c: c, d: e, e: d}" in verdict.fault
 
@@ -338,8 +338,8 @@ def test_two_of_five_labels_mixed_up_are_found_although_the_score_is_fair() -> N
 @given(st.integers(0, 2**32 - 1), st.sampled_from([20, 100, 1000]))
 def test_chance_is_not_taken_for_labels_that_are_mixed_up(seed: int, rows: int) -> None:
     random = np.random.default_rng(seed)
-    gold, said = random.integers(0, 3, rows), random.integers(0, 3, rows)
-    assert "mixed up" not in examine(TOPIC, gold.astype(float), votes(said, TOPIC), gold.astype(float)).fault
+    gold, output = random.integers(0, 3, rows), random.integers(0, 3, rows)
+    assert "mixed up" not in examine(TOPIC, gold.astype(float), votes(output, TOPIC), gold.astype(float)).fault
 
 
 def test_a_constant_answer_is_not_taken_for_labels_that_are_mixed_up() -> None:
@@ -350,25 +350,25 @@ def test_a_constant_answer_is_not_taken_for_labels_that_are_mixed_up() -> None:
 def scores_of(low: float, high: float, noise: float) -> tuple[Any, Any]:
     random = np.random.default_rng(1)
     gold = random.uniform(1, 5, 200)
-    said = low + (gold - 1) / 4 * (high - low) + random.normal(0, noise, 200) * (high - low)
-    return gold, said.astype(np.float32)[:, None]
+    output = low + (gold - 1) / 4 * (high - low) + random.normal(0, noise, 200) * (high - low)
+    return gold, output.astype(np.float32)[:, None]
 
 
 def test_scores_on_another_scale_are_found_although_they_correlate() -> None:
-    gold, said = scores_of(0, 1, 0.05)
-    verdict = examine(STARS, gold, said, gold)
+    gold, output = scores_of(0, 1, 0.05)
+    verdict = examine(STARS, gold, output, gold)
     assert verdict.score is not None and verdict.score > 0.9
     assert verdict.fault.endswith("in a file of predictions") and "on another scale" in verdict.fault
-    assert f"from {said.min():g} to {said.max():g}, those of the task from {gold.min():g} to" in verdict.fault
+    assert f"from {output.min():g} to {output.max():g}, those of the task from {gold.min():g} to" in verdict.fault
     assert examine(STARS, *scores_of(1, 5, 0.05), gold).fault == ""
 
 
 def test_scores_that_go_with_nothing_are_refused() -> None:
     gold, _ = scores_of(1, 5, 0)
-    said = np.random.default_rng(2).uniform(1, 5, (200, 1)).astype(np.float32)
-    verdict = examine(STARS, gold, np.full_like(said, 3.0), gold)
+    output = np.random.default_rng(2).uniform(1, 5, (200, 1)).astype(np.float32)
+    verdict = examine(STARS, gold, np.full_like(output, 3.0), gold)
     assert verdict.score == verdict.majority == 0 and "pearson_spearman 0.0 " in verdict.fault
     measured = replace(STARS, metrics=("mse",))
-    verdict = examine(measured, gold, said, gold)
+    verdict = examine(measured, gold, output, gold)
     assert verdict.score is not None and verdict.majority is not None and verdict.score < verdict.majority < 0
     assert "has not learnt" in verdict.fault

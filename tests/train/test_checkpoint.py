@@ -159,8 +159,8 @@ def test_a_damaged_checkpoint_gives_way_to_an_older_one(
         seal(folder / "checkpoint-6")
     model, optimizer = fresh(tiny, seed=1)
     with caplog.at_level(logging.WARNING):
-        found = load_checkpoint(folder, model, optimizer, KEYS)
-    assert found == {"step": 3, "note": "after 3"}
+        result = load_checkpoint(folder, model, optimizer, KEYS)
+    assert result == {"step": 3, "note": "after 3"}
     assert same(weights_of(model), weights[3])
     assert len(caplog.records) == 1 and "checkpoint-6 cannot be read" in caplog.text
 

@@ -49,7 +49,7 @@ each_optimizer = pytest.mark.parametrize("optimizer", ["adamw", "adamax"])
 Replayed = dict[tuple[Any, ...], int]  # by size: tokens, longest row, and what else a step is recorded for
 
 
-def told(task: Task, rows: int) -> np.ndarray:
+def reported(task: Task, rows: int) -> np.ndarray:
     """Return what a teacher says of each row: log-probabilities, or scores; of every fourth row nothing."""
     logits = torch.from_numpy(np.random.default_rng(rows).normal(size=(rows, task.outputs))).float()
     values = logits.log_softmax(1) if task.kind.name == "classification" else 3 + logits
@@ -61,7 +61,7 @@ def taught_batches() -> Batches:
     """Return three steps an epoch, of short and long rows of which a teacher says something."""
     sizes = [8, 15, 22]
     streams = [
-        Stream(number, [some_tokens(task, rows, longest=40)], columns={"logits": told(task, rows)})
+        Stream(number, [some_tokens(task, rows, longest=40)], columns={"logits": reported(task, rows)})
         for number, (task, rows) in enumerate(zip(TASKS, sizes, strict=True))
     ]
     return Batches(streams, batch=16, seed=0, window=2, weights=[1.0, 2.0, 0.5])
@@ -472,10 +472,10 @@ def test_without_memory_for_the_fast_path_the_plain_loop_goes_on(
     working_copy = cuda_graph._working_copy
     monkeypatch.setattr(cuda_graph, "_working_copy", scarce)
     with caplog.at_level(logging.WARNING):
-        found = both.plain(fast=True)
+        result = both.plain(fast=True)
     why = "CUDA out of memory. Tried to allocate 20.00 GiB"
     assert caplog.messages == [f"the fast path cannot go on ({why}): training goes on without it"]
-    for one, two in zip(expected, found, strict=True):
+    for one, two in zip(expected, result, strict=True):
         torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-5)
     assert_alike(plain, both)
 
@@ -541,11 +541,11 @@ def test_what_fails_once_weights_may_be_updated_is_raised_whatever_it_is(
     take, calls = FastSteps.take, []
 
     def late(self: FastSteps, number: int, seed: int, *, first: bool) -> Any:
-        found = take(self, number, seed, first=first)
+        result = take(self, number, seed, first=first)
         calls.append(number)
         if len(calls) == at:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return found
+        return result
 
     monkeypatch.setattr(loop, "why_not", lambda *_: "")
     monkeypatch.setattr(FastSteps, "take", late)
@@ -720,10 +720,10 @@ def test_on_a_gpu_recorded_steps_go_where_the_plain_loop_goes(
     truth = torch.stack(exact.plain())  # before the next is made: accelerate has one precision at a time
     plain, path = (Run(tiny, "cuda", "bf16", optimizer=optimizer) for _ in range(2))
     assert why_not(path.model, path.accelerator, path.training) == ""
-    usual, found = torch.stack(plain.plain()), torch.stack(path.plain(fast=True))
-    torch.testing.assert_close(found[0], usual[0], rtol=0.02, atol=0.02)
+    usual, result = torch.stack(plain.plain()), torch.stack(path.plain(fast=True))
+    torch.testing.assert_close(result[0], usual[0], rtol=0.02, atol=0.02)
     # Rounding to bfloat16 leads the plain loop away from what is exact; the path may stray as far, not much further.
-    assert (found - truth).norm() < 2 * (usual - truth).norm() + 0.01 * truth.norm()
+    assert (result - truth).norm() < 2 * (usual - truth).norm() + 0.01 * truth.norm()
     assert exact.moved(path) < 2 * exact.moved(plain) + 0.01
     path.guard.check([task.name for task in TASKS], path.training)
 

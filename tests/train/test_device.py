@@ -100,8 +100,8 @@ def test_the_accelerator_is_what_the_recipe_says() -> None:
 
 def test_each_model_may_have_its_own_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "cpu_has_bf16", lambda: True)
-    found = [make_accelerator(Machine(device="cpu"), each).mixed_precision for each in ("fp32", "bf16", "fp32")]
-    assert found == ["no", "bf16", "no"]
+    result = [make_accelerator(Machine(device="cpu"), each).mixed_precision for each in ("fp32", "bf16", "fp32")]
+    assert result == ["no", "bf16", "no"]
 
 
 def test_several_processes_that_have_not_joined_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

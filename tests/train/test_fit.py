@@ -460,11 +460,11 @@ def taught_batches(*, silent: str = "", gold: float | None = None) -> Batches:
         task, (tokens,) = TASKS[stream.task], stream.sources
         random = np.random.default_rng(stream.task)
         raw = random.normal(size=(len(tokens), task.outputs))
-        said = 3 + raw if task.kind.name == "regression" else raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
-        said[:: 1 if task.name == silent else 5] = np.nan
+        output = 3 + raw if task.kind.name == "regression" else raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
+        output[:: 1 if task.name == silent else 5] = np.nan
         if gold is not None:
-            tokens.gold[~np.isnan(said[:, 0])] = gold
-        streams.append(replace(stream, columns={"logits": said.astype(np.float32)}))
+            tokens.gold[~np.isnan(output[:, 0])] = gold
+        streams.append(replace(stream, columns={"logits": output.astype(np.float32)}))
     return Batches(streams, batch=8, seed=0, window=2, pad=0)
 
 

@@ -39,16 +39,16 @@ COLUMNS = 5
 MODES: list[Literal["mixed", "one_task"]] = ["mixed", "one_task"]
 
 
-def batch_of(units: list[tuple[int, list[float]]], said: list[list[float]] | None = None) -> Batch:
+def batch_of(units: list[tuple[int, list[float]]], output: list[list[float]] | None = None) -> Batch:
     """Return units of tasks, with the gold of their rows and, for queries, what a teacher says of them."""
     task = [number for number, gold in units for _ in gold]
     gold = [each for _, golds in units for each in golds]
     group = [7 * place + 3 for place, (_, golds) in enumerate(units) for _ in golds]  # only that they differ counts
     rows, nothing = len(task), torch.zeros(len(task), dtype=torch.long)
     columns = {}
-    if said is not None:
+    if output is not None:
         columns["logits"] = torch.full((rows, 2), NAN)
-        columns["logits"][:, 0] = torch.tensor([each for golds in said for each in golds])
+        columns["logits"][:, 0] = torch.tensor([each for golds in output for each in golds])
     return Batch(
         nothing[:, None], nothing, nothing, torch.tensor(task), torch.tensor(gold), torch.ones(rows), nothing,
         torch.tensor(group), columns,
@@ -143,17 +143,17 @@ def test_hand_worked_queries() -> None:
 @settings(max_examples=25)
 def test_the_sums_over_queries_have_the_gradient_they_should(sizes: list[int], seed: int) -> None:
     group = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    found, random = BatchQueries(group), torch.Generator().manual_seed(seed)
+    result, random = BatchQueries(group), torch.Generator().manual_seed(seed)
     scores, log_q = (torch.randn(len(group), dtype=torch.float64, generator=random).requires_grad_() for _ in range(2))
     right = torch.rand(len(group), generator=random) < 0.5
-    right[found.first] = True
-    assert torch.autograd.gradcheck(lambda values: found.surprise(values, right), scores)
-    assert torch.autograd.gradcheck(found.divergence, (scores, log_q))
-    assert (found.surprise(scores, torch.zeros_like(right)) == 0).all(), "nothing is known where no candidate is right"
+    right[result.first] = True
+    assert torch.autograd.gradcheck(lambda values: result.surprise(values, right), scores)
+    assert torch.autograd.gradcheck(result.divergence, (scores, log_q))
+    assert (result.surprise(scores, torch.zeros_like(right)) == 0).all(), "nothing is known where no candidate is right"
     for query in range(len(sizes)):
         mine = group == query
-        torch.testing.assert_close(found.log_softmax(scores)[mine], scores[mine].log_softmax(0))
-        torch.testing.assert_close(found.best(scores)[mine], scores[mine].max().detach().expand(sizes[query]))
+        torch.testing.assert_close(result.log_softmax(scores)[mine], scores[mine].log_softmax(0))
+        torch.testing.assert_close(result.best(scores)[mine], scores[mine].max().detach().expand(sizes[query]))
 
 
 @settings(max_examples=60)
@@ -266,7 +266,7 @@ def test_taught_loss_is_that_of_the_formula(
     rows = sum(len(gold) for _, gold in units)
     logits, raw = some_logits(rows, seed), some_logits(rows, seed + 1)[:, 0]
     distil = Distil(loss=loss, temperature=heat, hard=0.5, soft=2.0, anneal=Anneal())
-    said, expected, row = [], torch.zeros((), dtype=torch.float64), 0
+    output, expected, row = [], torch.zeros((), dtype=torch.float64), 0
     theirs = logits.double().requires_grad_()
     for task, gold in units:
         span = slice(row, row + len(gold))
@@ -278,29 +278,29 @@ def test_taught_loss_is_that_of_the_formula(
             mine = log_q(teacher, heat)
             log_p = (student / heat).log_softmax(0)
             soft = heat**2 * sum(math.exp(mine[i]) * (mine[i] - log_p[i]) for i in range(len(gold)))
-        said.append(mine)
+        output.append(mine)
         expected = expected + 0.5 * progress * hard + 2.0 * (1 - progress) * soft
         row += len(gold)
     expected.backward()
-    batch, objective = batch_of(units, said), Objective(MIXED, "unit", distil)
+    batch, objective = batch_of(units, output), Objective(MIXED, "unit", distil)
     objective.check(logits, batch)
     leaf = logits.clone().requires_grad_()
-    found = objective(leaf, batch, 1.0, progress)
-    found.total.backward()
+    result = objective(leaf, batch, 1.0, progress)
+    result.total.backward()
     assert leaf.grad is not None and theirs.grad is not None
-    torch.testing.assert_close(found.total.double(), expected.detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result.total.double(), expected.detach(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(leaf.grad.double(), theirs.grad, rtol=1e-3, atol=1e-4)
-    assert found.counts.sum(dim=1).tolist() == [len(units)] * 3
+    assert result.counts.sum(dim=1).tolist() == [len(units)] * 3
 
 
 SOFT = Distil(hard=0.0, soft=1.0, anneal=None)
 
 
-def soft_loss(scores: Tensor, said: list[float], distil: Distil = SOFT) -> float:
-    logits = torch.zeros(len(said), COLUMNS)
+def soft_loss(scores: Tensor, output: list[float], distil: Distil = SOFT) -> float:
+    logits = torch.zeros(len(output), COLUMNS)
     logits[:, 2] = scores
-    gold = [1.0, *[0.0] * (len(said) - 1)]
-    return float(Objective(MIXED, "unit", distil)(logits, batch_of([(1, gold)], [said])).total)
+    gold = [1.0, *[0.0] * (len(output) - 1)]
+    return float(Objective(MIXED, "unit", distil)(logits, batch_of([(1, gold)], [output])).total)
 
 
 @given(st.integers(2, 7), st.integers(0, 2**30), st.sampled_from([1.0, 2.0]))
@@ -345,9 +345,9 @@ def test_a_query_of_which_teachers_say_nothing_or_not_everything_has_its_hard_pa
 
 def test_without_gold_the_teachers_best_candidate_is_the_right_one() -> None:
     logits = some_logits(3, 0)
-    said = log_q(torch.tensor([0.0, 2.0, 1.0]))
+    output = log_q(torch.tensor([0.0, 2.0, 1.0]))
     hard = Distil(hard=1.0, soft=0.0, anneal=None)
-    batch = batch_of([(1, [NAN, NAN, NAN])], [said])
+    batch = batch_of([(1, [NAN, NAN, NAN])], [output])
     objective = Objective(MIXED, "unit", hard)
     objective.check(logits, batch)
     assert float(objective(logits, batch).total) == pytest.approx(

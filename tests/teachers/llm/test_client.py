@@ -84,17 +84,17 @@ def test_a_passing_fault_is_tried_again(stand: Stand, tmp_path: Path, fault: str
 
 def test_retry_after_holds_back_every_request_for_that_long(stand: Stand, tmp_path: Path) -> None:
     data = stand(MOOD, ROWS[:6])
-    told: list[float] = []
+    reported: list[float] = []
 
     def once(prompt: str, before: int) -> str:
-        if told or ROWS[3] not in prompt:
+        if reported or ROWS[3] not in prompt:
             return ""
-        told.append(time.monotonic())
+        reported.append(time.monotonic())
         return "after 1"
 
     with serving(by_word, once) as server:
         open_one(tmp_path, data, server.endpoint, concurrency=1).logits(data)
-        later = [moment - told[0] for moment in server.times if moment > told[0]]
+        later = [moment - reported[0] for moment in server.times if moment > reported[0]]
     assert min(later) >= 0.95
 
 

@@ -60,9 +60,9 @@ class LlmType:
     def open(spec: LlmSpec, opening: Opening) -> Teacher:
         """Make its prompt; nothing is asked yet."""
         recipe, task = opening.recipe, opening.data.task
-        told, train = recipe.tasks[task.name], opening.data.splits["train"]
+        reported, train = recipe.tasks[task.name], opening.data.splits["train"]
         template = _template(spec, recipe)
-        prompt = make_prompt(task, spec.llm, template, told.question, told.descriptions, train)
+        prompt = make_prompt(task, spec.llm, template, reported.question, reported.descriptions, train)
         digest = spec.digest_with(LlmType.digest_of(spec, recipe), train.fingerprint)
         only = _ids(recipe.find(spec.llm.only)) if spec.llm.only else None
         scope = f"{recipe.name}/{spec.name}"

@@ -12,10 +12,10 @@ import pytest
 
 from tiny import tiny_tokenizer
 from understill.data import parallel_encode
-from understill.data.parallel_encode import Encoded, encode_blocks, encode_rows, workers_for
+from understill.data.parallel_encode import encode_blocks, workers_for
 from understill.data.tokens import TextEncoder
 from understill.errors import ModelError
-from understill.inference.truncation import RowTokenizer
+from understill.inference.truncation import Encoded, RowTokenizer
 
 ROWS: list[Any] = [
     *("a b c", "", "b " * 300, "the cat", "[SEP] written out"),
@@ -80,7 +80,7 @@ def test_a_panic_in_another_process_is_worded_here(monkeypatch: pytest.MonkeyPat
     def panic(*_: Any) -> Encoded:
         raise PanicException("index out of bounds")
 
-    monkeypatch.setattr(parallel_encode, "encode_rows", panic)
+    monkeypatch.setattr(RowTokenizer, "__call__", panic)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # which a worker changes, and here we are it
     path = tmp_path / "tokenizer.json"
     encoder().backend.save(str(path))
@@ -100,5 +100,5 @@ def test_a_panic_in_another_process_is_worded_here(monkeypatch: pytest.MonkeyPat
 def test_no_rows_have_no_tokens() -> None:
     tokens = encoder()([], 16)
     assert (len(tokens), len(tokens.ids), tokens.offsets.tolist()) == (0, 0, [0])
-    empty = encode_rows(RowTokenizer(encoder().backend, "right"), [], 16)
+    empty = RowTokenizer(encoder().backend, "right")([], 16)
     assert [len(part) for part in empty] == [0, 0, 0]

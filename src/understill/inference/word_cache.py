@@ -40,6 +40,9 @@ _OF_WORDS = (
     {"type": "Split", "pattern": {"Regex": WORD}, "behavior": "Removed", "invert": True},
 )
 
+#: Post-processors that have no template.
+_UNTOUCHED = ((None, [[], []]), ("BertProcessing", [[], []]))
+
 
 class WordCache(dict[str, int]):
     """The tokens of words, which is all it takes where a tokeniser reads each word by itself.
@@ -145,13 +148,14 @@ def word_cache(backend: Tokenizer, facts: dict[str, Any]) -> WordCache | None:
         marks = '.,!?;:()"'  # not those that words hold, nor those that take an accent
     else:
         return None
-    if post.get("type", "BertProcessing") not in ("BertProcessing", "TemplateProcessing"):
+    read = [
+        [each["Sequence"]["id"] for each in post.get(rows, ()) if "Sequence" in each] for rows in ("single", "pair")
+    ]
+    if (post.get("type"), read) not in (*_UNTOUCHED, ("TemplateProcessing", [["A"], ["A", "B"]])):
         return None
     for each in facts["added_tokens"]:
         if each["normalized"] or each["single_word"] or not _BRACKETED.fullmatch(each["content"]):
             return None
-    if [backend.encode(*texts).sequence_ids.count(of) for texts in ("a", "aa") for of in (0, 1)] != [1, 0, 1, 1]:
-        return None
     return WordCache(backend, facts, marks)
 
 

@@ -15,7 +15,8 @@ from understill.data import parallel_encode
 from understill.data.parallel_encode import encode_blocks, workers_for
 from understill.data.tokens import TextEncoder
 from understill.errors import ModelError
-from understill.inference.truncation import Encoded, RowTokenizer
+from understill.inference.truncation import RowTokenizer
+from understill.inference.word_cache import Encoded
 
 ROWS: list[Any] = [
     *("a b c", "", "b " * 300, "the cat", "[SEP] written out"),
@@ -102,3 +103,16 @@ def test_no_rows_have_no_tokens() -> None:
     assert (len(tokens), len(tokens.ids), tokens.offsets.tolist()) == (0, 0, [0])
     empty = RowTokenizer(encoder().backend, "right")([], 16)
     assert [len(part) for part in empty] == [0, 0, 0]
+
+
+def test_many_texts_are_answered_a_part_at_a_time_and_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, texts = encoder(), [f"the cat {'b ' * (number % 9)}" for number in range(100)]
+    assert len(list(encode.parts(texts, 16))) == 1
+    assert [len(part) for part in encode.parts([], 16)] == [0]
+    whole = encode(texts, 16)
+    for name, value in (("workers_for", lambda rows: 2), ("BLOCK_ROWS", 40), ("PART_BLOCKS", 3)):
+        monkeypatch.setattr(f"understill.data.tokens.{name}", value)
+    parts = list(encode.parts(texts, 16))
+    assert [len(part) for part in parts] == [30, 30, 30, 10]
+    for name in ("ids", "lengths", "second"):
+        assert np.array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from understill.data.word_tokenizer import word_tokenizer
-from understill.inference.truncation import Encoded, RowTokenizer, closing, cut
+from understill.inference.truncation import RowTokenizer, closing, cut
+from understill.inference.word_cache import Encoded
 
 CORPUS = ["the film was good, but far too long!!!", "I was charged twice -- don't ask", "eine kleine Nachtmusik … 好好"]
 

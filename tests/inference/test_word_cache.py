@@ -15,7 +15,8 @@ from tokenizers import AddedToken, Tokenizer
 
 from understill.data.word_tokenizer import word_tokenizer
 from understill.inference import word_cache
-from understill.inference.truncation import Encoded, RowTokenizer
+from understill.inference.truncation import RowTokenizer
+from understill.inference.word_cache import Encoded
 
 
 def changed(**facts: Any) -> Tokenizer:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from joblib.externals.loky import get_reusable_executor
 
 from understill.inference.cores import cores
-from understill.inference.truncation import Encoded, RowTokenizer
+from understill.inference.truncation import RowTokenizer
+from understill.inference.word_cache import Encoded
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -20,7 +20,8 @@ from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmask
 from understill.data.parallel_encode import encode_blocks, workers_for
 from understill.data.taskdata import TaskData, blocks
 from understill.errors import ModelError, UserError, no_panic
-from understill.inference.truncation import NO_ROWS, Encoded, RowTokenizer
+from understill.inference.truncation import NO_ROWS, RowTokenizer
+from understill.inference.word_cache import Encoded
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

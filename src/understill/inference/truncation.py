@@ -6,12 +6,11 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from understill.inference.word_cache import WORD, gather, word_cache
+from understill.inference.word_cache import WORD, Encoded, gather, word_cache
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -25,16 +24,7 @@ _SPACES = {"Regex": " {2,}"}
 #: The longest beginning of a text that ends at a word's end, or at a mark or an ideograph where these are words.
 _TO_SPACE = re.compile(r"(?s).*\S(?= )")
 _TO_MARK = re.compile(r"(?s).*(?:\S(?= )|[!-/:-@\[-`{-~\u4e00-\u9fff])")
-
-
-class Encoded(NamedTuple):
-    """The tokens of some rows, one after the other."""
-
-    ids: NDArray[np.int32]
-    lengths: NDArray[np.int64]  # [rows]
-    second: NDArray[np.int64]  # [rows], where the second text begins; the row's length where there is none
-
-
+#: The tokens of no rows.
 NO_ROWS = Encoded(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -63,8 +53,7 @@ class RowTokenizer:
         sizes = np.fromiter(map(len, texts), np.int64).reshape(len(rows), -1)
         short = sizes.max(1) <= 2 * WINDOW * max_length
         if short.all():
-            looked_up = self.words.rows(rows, max_length, self.side)
-            return self._ask(rows, max_length) if looked_up is None else Encoded(*looked_up)
+            return self.words.rows(rows, max_length, self.side) or self._ask(rows, max_length)
         order = np.argsort(~short, kind="stable")
         parts = [self(list(itertools.compress(rows, short)), max_length)] if short.any() else []
         parts.append(self._ask(list(itertools.compress(rows, ~short)), max_length))

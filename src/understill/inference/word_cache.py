@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,29 +19,27 @@ Ints = NDArray[np.int64]
 
 #: Words as files of word vectors have them: clitics by themselves (do n't, it 's), hyphens inside, marks one by one.
 WORD = r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+?(?=n't\b)|\w+(?:-\w+)*|[^\w\s]"
-#: Characters of the words that are kept; with their tokens they take about 30 MB.
+#: Characters of learnt words that are held; with their tokens and the words known from the start they take 25 MB.
 ROOM = 1 << 20
-#: What ends a text, and what a special token's number begins with; texts that have them are not looked up.
+#: What ends a text, and what stands before a special token's number; texts that have them are not looked up.
 END, SPECIAL = "\x01", "\x02"
 #: Special tokens that cannot overlap: a pair of brackets without any inside.
 _BRACKETED = re.compile(r"<[^\s<>\[\]]+>|\[[^\s<>\[\]]+\]")
-
-
-#: The normaliser and pre-tokeniser of our own tokeniser of words.
-_OF_WORDS = (
-    {
-        "type": "Sequence",
-        "normalizers": [
-            {"type": "NFC"},
-            {"type": "Lowercase"},
-            {"type": "Replace", "pattern": {"String": "’"}, "content": "'"},
-        ],
-    },
+#: The normaliser and the pre-tokeniser of BERT's kind, less its settings, and of our own tokenisers of words.
+_BERT = "BertNormalizer", {"type": "BertPreTokenizer"}
+_QUOTE = {"type": "Replace", "pattern": {"String": "’"}, "content": "'"}
+_WORDS = (
+    {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}, _QUOTE]},
     {"type": "Split", "pattern": {"Regex": WORD}, "behavior": "Removed", "invert": True},
 )
 
-#: Post-processors that have no template.
-_UNTOUCHED = ((None, [[], []]), ("BertProcessing", [[], []]))
+
+class Encoded(NamedTuple):
+    """The tokens of some rows, one after the other."""
+
+    ids: NDArray[np.int32]
+    lengths: Ints  # [rows]
+    second: Ints  # [rows], where the second text begins; the row's length where there is none
 
 
 class WordCache(dict[str, int]):
@@ -114,44 +112,43 @@ class WordCache(dict[str, int]):
         self.held += sum(map(len, self.new))
         self.new = []
 
-    def rows(self, rows: Sequence[Any], max_length: int, side: str) -> tuple[NDArray[np.int32], Ints, Ints] | None:
-        """Return the ids of texts or of pairs, the lengths of rows and where second texts begin, as `cut` has them."""
+    def rows(self, rows: Sequence[Any], max_length: int, side: str) -> Encoded | None:
+        """Return texts, or pairs, with their special tokens, truncated as `cut` does; None if it cannot tell."""
         width = 1 if isinstance(rows[0], str) else 2
         made = self(rows if width == 1 else list(itertools.chain.from_iterable(rows)))
         if made is None:
             return None
-        tokens, sizes = made
+        tokens, sizes = made[0], made[1].reshape(-1, width)
         frame = self.frames[width - 1]
         fixed = np.array(list(map(len, frame)))
-        sizes = sizes.reshape(-1, width)
         kept = _kept(sizes, max_length - int(fixed.sum()))
-        # Special tokens and texts in turns; the special ones stand before all texts.
+        # Runs of special tokens and of a text's own in turns; the special ones stand before all texts.
         counts = np.empty((len(rows), 2 * width + 1), np.int64)
-        counts[:, ::2], counts[:, 1::2] = fixed, kept
         starts = np.empty_like(counts)
+        counts[:, ::2], counts[:, 1::2] = fixed, kept
         starts[:, ::2] = np.cumsum(fixed) - fixed
         starts[:, 1::2] = fixed.sum() + (np.cumsum(sizes) - sizes.ravel()).reshape(sizes.shape)
         if side == "left":
             starts[:, 1::2] += sizes - kept
-        values = np.concatenate([*(np.array(each, np.int32) for each in frame), tokens])
+        ids = gather(np.concatenate([*(np.array(each, np.int32) for each in frame), tokens]), starts, counts)
         lengths = counts.sum(1)
-        return gather(values, starts.ravel(), counts.ravel()), lengths, counts[:, :3].sum(1) if width == 2 else lengths
+        return Encoded(ids, lengths, counts[:, :3].sum(1) if width == 2 else lengths)
 
 
 def word_cache(backend: Tokenizer, facts: dict[str, Any]) -> WordCache | None:
     """Return what looks words up, if a tokeniser is of a kind that is known to read each by itself."""
-    normalizer, parts, post = facts["normalizer"] or {}, facts["pre_tokenizer"], facts["post_processor"] or {}
-    bert = (normalizer.get("type"), parts) == ("BertNormalizer", {"type": "BertPreTokenizer"})
-    if bert and facts["model"]["type"] == "WordPiece":
+    normalizer, parts, model = facts["normalizer"] or {}, facts["pre_tokenizer"], facts["model"]["type"]
+    if (normalizer.get("type"), parts, model) == (*_BERT, "WordPiece"):
         marks = string.punctuation
-    elif (normalizer, parts, facts["model"]["type"]) == (*_OF_WORDS, "WordLevel"):
+    elif (normalizer, parts, model) == (*_WORDS, "WordLevel"):
         marks = '.,!?;:()"'  # not those that words hold, nor those that take an accent
     else:
         return None
+    post = facts["post_processor"] or {"type": "BertProcessing"}  # nothing, or the same for every text
     read = [
         [each["Sequence"]["id"] for each in post.get(rows, ()) if "Sequence" in each] for rows in ("single", "pair")
     ]
-    if (post.get("type"), read) not in (*_UNTOUCHED, ("TemplateProcessing", [["A"], ["A", "B"]])):
+    if (post["type"], read) not in (("BertProcessing", [[], []]), ("TemplateProcessing", [["A"], ["A", "B"]])):
         return None
     for each in facts["added_tokens"]:
         if each["normalized"] or each["single_word"] or not _BRACKETED.fullmatch(each["content"]):
@@ -161,9 +158,10 @@ def word_cache(backend: Tokenizer, facts: dict[str, Any]) -> WordCache | None:
 
 def gather(values: NDArray[Any], starts: Ints, counts: Ints) -> NDArray[Any]:
     """Return some runs of values, one after the other."""
+    starts, counts = starts.ravel(), counts.ravel()
     ends = np.cumsum(counts)
-    places: NDArray[Any] = values[np.repeat(starts - ends + counts, counts) + np.arange(counts.sum())]
-    return places
+    taken: NDArray[Any] = values[np.repeat(starts - ends + counts, counts) + np.arange(counts.sum())]
+    return taken
 
 
 def _kept(sizes: Ints, room: int) -> Ints:

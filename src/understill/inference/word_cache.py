@@ -88,8 +88,12 @@ class WordCache(dict[str, int]):
         words = f"{line} {END}".split(" ")
         with self.lock:
             numbers = np.fromiter(map(self.__getitem__, words), np.int64, len(words))
-            if self.new:
-                self._learn()
+            try:
+                if self.new:
+                    self._learn()
+            except BaseException:
+                self._begin()  # rather than half know the new ones
+                raise
             ids, ends = self.ids, self.ends
             if self.held > ROOM:
                 self._begin()
@@ -100,11 +104,7 @@ class WordCache(dict[str, int]):
     def _learn(self) -> None:
         """Ask the tokeniser for new words: some at a time, so that its threads share them."""
         lines = [self.new[start : start + 64] for start in range(0, len(self.new), 64)]
-        try:
-            made = self.backend.encode_batch(lines, is_pretokenized=True, add_special_tokens=False)
-        except BaseException:
-            self._begin()
-            raise
+        made = self.backend.encode_batch(lines, is_pretokenized=True, add_special_tokens=False)
         of = [np.array(each.word_ids, np.int64) for each in made]
         counts = [np.bincount(each, minlength=len(line)) for each, line in zip(of, lines, strict=True)]
         self.ids = np.concatenate([self.ids, *(np.array(each.ids, np.int32) for each in made)])

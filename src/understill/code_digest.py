@@ -8,7 +8,8 @@ from pathlib import Path
 
 from understill.atomic import fingerprint
 
-_TOKENS = ("data/check", "data/encode", "data/taskdata", "data/tokens", "inference/truncation", "tasks")
+_TOKENS = ("data/check", "data/encode", "data/taskdata", "data/tokens", "inference/truncation", "inference/word_cache",
+           "tasks")  # fmt: skip
 _ANSWERS = ("data/batch", "data/groups", "data/packed", "evaluate/metrics", "evaluate/predict", "inference/predictor",
             "kernels", "models", *_TOKENS)  # fmt: skip
 #: The kinds of artefacts, and the modules and folders of this package that decide what one holds. What else goes in,

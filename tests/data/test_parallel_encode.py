@@ -12,10 +12,11 @@ import pytest
 
 from tiny import tiny_tokenizer
 from understill.data import parallel_encode
-from understill.data.parallel_encode import Encoded, encode_blocks, encode_rows, workers_for
+from understill.data.parallel_encode import encode_blocks, workers_for
 from understill.data.tokens import TextEncoder
 from understill.errors import ModelError
 from understill.inference.truncation import RowTokenizer
+from understill.inference.word_cache import Encoded
 
 ROWS: list[Any] = [
     *("a b c", "", "b " * 300, "the cat", "[SEP] written out"),
@@ -80,7 +81,7 @@ def test_a_panic_in_another_process_is_worded_here(monkeypatch: pytest.MonkeyPat
     def panic(*_: Any) -> Encoded:
         raise PanicException("index out of bounds")
 
-    monkeypatch.setattr(parallel_encode, "encode_rows", panic)
+    monkeypatch.setattr(RowTokenizer, "__call__", panic)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # which a worker changes, and here we are it
     path = tmp_path / "tokenizer.json"
     encoder().backend.save(str(path))
@@ -100,5 +101,18 @@ def test_a_panic_in_another_process_is_worded_here(monkeypatch: pytest.MonkeyPat
 def test_no_rows_have_no_tokens() -> None:
     tokens = encoder()([], 16)
     assert (len(tokens), len(tokens.ids), tokens.offsets.tolist()) == (0, 0, [0])
-    empty = encode_rows(RowTokenizer(encoder().backend, "right"), [], 16)
+    empty = RowTokenizer(encoder().backend, "right")([], 16)
     assert [len(part) for part in empty] == [0, 0, 0]
+
+
+def test_many_texts_are_answered_a_part_at_a_time_and_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, texts = encoder(), [f"the cat {'b ' * (number % 9)}" for number in range(100)]
+    assert len(list(encode.parts(texts, 16))) == 1
+    assert [len(part) for part in encode.parts([], 16)] == [0]
+    whole = encode(texts, 16)
+    for name, value in (("workers_for", lambda rows: 2), ("BLOCK_ROWS", 40), ("PART_BLOCKS", 3)):
+        monkeypatch.setattr(f"understill.data.tokens.{name}", value)
+    parts = list(encode.parts(texts, 16))
+    assert [len(part) for part in parts] == [30, 30, 30, 10]
+    for name in ("ids", "lengths", "second"):
+        assert np.array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))

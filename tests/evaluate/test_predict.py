@@ -53,6 +53,15 @@ def test_logits_come_back_in_the_order_of_the_rows(predictor: TorchModel) -> Non
     assert gaps.min() > 1e-2  # the texts are told apart, so a wrong order would have shown
 
 
+def test_many_texts_are_answered_in_parts_as_at_once(predictor: TorchModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = predictor.logits(TEXTS, None, predictor.tasks[:1])
+    for name, value in (("workers_for", lambda rows: 2), ("BLOCK_ROWS", 4), ("PART_BLOCKS", 2)):
+        monkeypatch.setattr(f"understill.data.tokens.{name}", value)
+    parts = predictor.logits(TEXTS, None, predictor.tasks[:1])
+    for name, predictions in whole.items():
+        np.testing.assert_allclose(parts[name].logits, predictions.logits, atol=5e-5, rtol=0)
+
+
 def test_the_batch_size_does_not_change_the_logits(predictor: TorchModel) -> None:
     tokens = tokens_of(predictor, TEXTS)
     whole = predict_all(predictor.model, tokens, predictor.tasks, 64)

@@ -61,6 +61,7 @@ def test_it_answers_with_onnxruntime_tokenizers_and_numpy_alone(kind: str, tmp_p
         "understill.inference.onnx",
         "understill.inference.predictor",
         "understill.inference.truncation",
+        "understill.inference.word_cache",
         "understill.names",
         "understill.plugins",
         "understill.tasks",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from understill.data.word_tokenizer import word_tokenizer
 from understill.inference.truncation import RowTokenizer, closing, cut
+from understill.inference.word_cache import Encoded
 
 CORPUS = ["the film was good, but far too long!!!", "I was charged twice -- don't ask", "eine kleine Nachtmusik … 好好"]
 
@@ -70,6 +72,12 @@ def whole(tokenizer: Tokenizer, row: str | tuple[str, str], length: int, side: s
     return cut(tokenizer.encode_batch_fast([row])[0], length, side, closing(tokenizer))
 
 
+def pairs(made: Encoded) -> list[tuple[list[int], int]]:
+    """Return the ids of each row, and where its second text begins."""
+    rows = np.split(made.ids, np.cumsum(made.lengths)[:-1])
+    return [(row.tolist(), int(second)) for row, second in zip(rows, made.second, strict=True)]
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=150, suppress_health_check=list(HealthCheck), deadline=None)
 @given(
@@ -82,7 +90,7 @@ def test_a_row_has_the_tokens_that_truncation_leaves_of_the_whole(
     tokenizer = TOKENIZERS[name]
     rows = [first * repeat, second, (first * repeat, second), (second, first * repeat), (first * 4, second * 4)]
     wanted = [whole(tokenizer, row, length, side) for row in rows]
-    assert [RowTokenizer(tokenizer, side)([row], length)[0] for row in rows] == wanted
+    assert [pairs(RowTokenizer(tokenizer, side)([row], length))[0] for row in rows] == wanted
 
 
 @pytest.mark.parametrize(
@@ -103,7 +111,7 @@ def test_of_a_costly_text_little_is_tokenised(name: str, text: str, monkeypatch:
             return TOKENIZERS[name].encode_batch_fast(rows)
 
     monkeypatch.setattr(tokenizer, "backend", Counting())
-    assert tokenizer([text], 128) == [whole(TOKENIZERS[name], text, 128, "right")]
+    assert pairs(tokenizer([text], 128)) == [whole(TOKENIZERS[name], text, 128, "right")]
     assert sum(seen) <= 1024
 
 

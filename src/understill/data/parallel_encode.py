@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from joblib.externals.loky import get_reusable_executor
-from numpy.typing import NDArray
 
 from understill.inference.cores import cores
 from understill.inference.truncation import RowTokenizer
+from understill.inference.word_cache import Encoded
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 #: From so many rows and cores on, processes are worth their start.
 ROWS, CORES = 1 << 15, 4
-
-
-class Encoded(NamedTuple):
-    """The tokens of some rows, one after the other."""
-
-    ids: NDArray[np.int32]
-    lengths: NDArray[np.int64]  # [rows]
-    second: NDArray[np.uint16]  # [rows], where the second text begins; the row's length where there is none
-
-
-def encode_rows(tokenizer: RowTokenizer, rows: Sequence[Any], max_length: int) -> Encoded:
-    """Return the tokens of texts or pairs."""
-    made = tokenizer(rows, max_length)
-    return Encoded(
-        np.fromiter(itertools.chain.from_iterable(ids for ids, _ in made), np.int32),
-        np.fromiter((len(ids) for ids, _ in made), np.int64, len(made)),
-        np.fromiter((second for _, second in made), np.uint16, len(made)),
-    )
 
 
 def workers_for(rows: int) -> int:
@@ -54,7 +34,7 @@ def encode_blocks(
 ) -> Iterator[Encoded]:
     """Yield the tokens of each block of rows, in order, a few blocks ahead of who takes them."""
     if workers == 1:
-        yield from (encode_rows(tokenizer, rows, max_length) for rows in blocks)
+        yield from (tokenizer(rows, max_length) for rows in blocks)
         return
     with tempfile.TemporaryDirectory(prefix="understill-") as folder:
         path = Path(folder) / "tokenizer.json"
@@ -78,7 +58,7 @@ def _encode_in_worker(
         if (key := (digest, side, split_special)) not in _opened:
             _opened.clear()  # one at a time: a worker outlives who called it
             _opened[key] = _open(path, side, split_special)
-        return encode_rows(_opened[key], rows, max_length)
+        return _opened[key](rows, max_length)
     except BaseException as error:
         if type(error).__name__ == "PanicException":  # it cannot be sent to another process
             raise Exception(str(error)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,7 +20,8 @@ from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmask
 from understill.data.parallel_encode import encode_blocks, workers_for
 from understill.data.taskdata import TaskData, blocks
 from understill.errors import ModelError, UserError, no_panic
-from understill.inference.truncation import RowTokenizer
+from understill.inference.truncation import NO_ROWS, RowTokenizer
+from understill.inference.word_cache import Encoded
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,8 +32,8 @@ FACTS = "tokens.json"
 #: Rows and bytes of text handed to the tokeniser at once; together they bound the memory a build takes.
 BLOCK_ROWS = 4096
 BLOCK_BYTES = 2 << 20
-#: Ids, lengths and second texts of none.
-NO_ROWS = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint16)
+#: Quarters of such blocks that are answered at once where processes tokenise: enough rows to fill a GPU.
+PART_BLOCKS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,18 +111,33 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[str | tuple[str, str]], max_length: int) -> Tokens:
         """Return the tokens of some texts or pairs, without gold."""
-        size = BLOCK_ROWS if (workers := workers_for(len(texts))) == 1 else BLOCK_ROWS // 4  # so that none waits long
-        blocks = (texts[start : start + size] for start in range(0, len(texts), size))
         with no_panic("the model", ModelError):
-            made = list(encode_blocks(self.row_tokenizer, blocks, max_length, workers))
-        ids, lengths, second = (np.concatenate(part) for part in zip(*made, strict=True)) if made else NO_ROWS
+            return self._tokens(list(self._blocks(texts, max_length, workers_for(len(texts)))), max_length)
+
+    def parts(self, texts: Sequence[str | tuple[str, str]], max_length: int) -> Iterator[Tokens]:
+        """Yield the tokens of texts, of many a part at a time, while processes are busy with the next ones."""
+        if (workers := workers_for(len(texts))) == 1:
+            yield self(texts, max_length)
+            return
+        blocks = self._blocks(texts, max_length, workers)
+        with no_panic("the model", ModelError):
+            while part := list(itertools.islice(blocks, PART_BLOCKS)):
+                yield self._tokens(part, max_length)
+
+    def _blocks(self, texts: Sequence[Any], max_length: int, workers: int) -> Iterator[Encoded]:
+        size = BLOCK_ROWS if workers == 1 else BLOCK_ROWS // 4  # so that none waits long
+        blocks = (texts[start : start + size] for start in range(0, len(texts), size))
+        return encode_blocks(self.row_tokenizer, blocks, max_length, workers)
+
+    def _tokens(self, blocks: Sequence[Encoded], max_length: int) -> Tokens:
+        ids, lengths, second = (np.concatenate(part) for part in zip(NO_ROWS, *blocks, strict=True))
         return Tokens(
             folder=Path(),
             fingerprint="",
             ids=ids,
             offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            second=second,
-            gold=np.full(len(texts), np.nan, np.float32),
+            second=second.astype(np.uint16),
+            gold=np.full(len(lengths), np.nan, np.float32),
             max_length=max_length,
             pad=self.pad,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from understill.errors import UserError
-from understill.inference.truncation import WORD
+from understill.inference.word_cache import WORD
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -16,7 +15,7 @@ from understill.atomic import read_facts, refuse_incomplete
 from understill.errors import ModelError, UserError, no_panic
 from understill.inference.cores import cores
 from understill.inference.predictor import Predictions, Predictor
-from understill.inference.truncation import RowTokenizer
+from understill.inference.truncation import NO_ROWS, RowTokenizer
 from understill.tasks import Task
 from understill.tasks.task import tasks_in
 
@@ -161,15 +160,10 @@ class OnnxModel(Predictor):
 
     def tokenise(self, rows: Sequence[Any], max_length: int) -> TokenLine:
         """Return the tokens of texts, or of pairs, at most so many of each."""
-        flat, lengths, second = [np.empty(0, np.int32)], [], []
-        for first in range(0, len(rows), BLOCK):
-            with no_panic(self.source, ModelError):
-                pieces = self.row_tokenizer(rows[first : first + BLOCK], max_length)
-            flat.append(np.fromiter(itertools.chain.from_iterable(ids for ids, _ in pieces), np.int32))
-            lengths += [len(ids) for ids, _ in pieces]
-            second += [place for _, place in pieces]
-        sizes = np.array(lengths, np.int64)
-        return TokenLine(np.concatenate(flat), np.cumsum(sizes) - sizes, sizes, np.array(second, np.int64))
+        with no_panic(self.source, ModelError):
+            made = [self.row_tokenizer(rows[first : first + BLOCK], max_length) for first in range(0, len(rows), BLOCK)]
+        ids, lengths, second = (np.concatenate(part) for part in zip(NO_ROWS, *made, strict=True))
+        return TokenLine(ids, np.cumsum(lengths) - lengths, lengths, second)
 
 
 def _open(library: Any, path: Path) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from understill.data.tokens import TextEncoder
 from understill.evaluate.predict import Network, predict_all
 from understill.inference.predictor import Predictions, Predictor
@@ -28,7 +30,11 @@ class NetworkPredictor(Predictor):
         predictions: dict[str, Predictions] = {}
         for length in {self.max_lengths[task.name] for task in tasks}:
             own = [task for task in tasks if self.max_lengths[task.name] == length]
-            predictions |= predict_all(self.model, self.encode(rows, length), own, BATCH)
+            # Of many rows, processes tokenise the next ones meanwhile.
+            parts = [predict_all(self.model, tokens, own, BATCH) for tokens in self.encode.parts(rows, length)]
+            for task in own:
+                logits = np.concatenate([part[task.name].logits for part in parts])
+                predictions[task.name] = Predictions(task, logits)
         return {task.name: predictions[task.name] for task in tasks}
 
 

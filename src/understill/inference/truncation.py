@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from understill.inference.word_cache import WORD, Encoded, gather, word_cache
+
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-#: Words as files of word vectors have them: clitics by themselves (do n't, it 's), hyphens inside, marks one by one.
-WORD = r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+?(?=n't\b)|\w+(?:-\w+)*|[^\w\s]"
 #: Characters for each token that is kept, which are tokenised first of a long text.
 WINDOW = 8
 #: Pre-tokenisers that part a text at every space, whatever comes after it, and normalisers that reach no further.
@@ -21,6 +24,8 @@ _SPACES = {"Regex": " {2,}"}
 #: The longest beginning of a text that ends at a word's end, or at a mark or an ideograph where these are words.
 _TO_SPACE = re.compile(r"(?s).*\S(?= )")
 _TO_MARK = re.compile(r"(?s).*(?:\S(?= )|[!-/:-@\[-`{-~\u4e00-\u9fff])")
+#: The tokens of no rows.
+NO_ROWS = Encoded(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class RowTokenizer:
@@ -32,20 +37,44 @@ class RowTokenizer:
 
     def __init__(self, backend: Tokenizer, side: str) -> None:
         self.backend, self.side, self.tail = backend, side, closing(backend)
-        self.pattern = _beginning(json.loads(backend.to_str())) if side == "right" else None
+        facts = json.loads(backend.to_str())
+        self.words = word_cache(backend, facts)
+        self.pattern = _beginning(facts) if side == "right" else None
         # A special token in a text, which the end of the beginning may have broken into pieces: four to a character.
         added = backend.get_added_tokens_decoder().values()
         self.margin = 4 * max((len(token.content) for token in added), default=1)
 
-    def __call__(self, rows: Sequence[Any], max_length: int) -> list[tuple[list[int], int]]:
-        """Return the ids of each row, and where its second text begins."""
+    def __call__(self, rows: Sequence[Any], max_length: int) -> Encoded:
+        """Return the tokens of texts or pairs, most of them looked up where that is known to give the same."""
+        types = set(map(type, rows))
+        if self.words is None or types not in ({str}, {tuple}) or len(rows) == 1:  # one is asked as fast
+            return self._ask(rows, max_length)
+        texts = rows if types == {str} else itertools.chain.from_iterable(rows)
+        sizes = np.fromiter(map(len, texts), np.int64).reshape(len(rows), -1)
+        short = sizes.max(1) <= 2 * WINDOW * max_length
+        if short.all():
+            return self.words.rows(rows, max_length, self.side) or self._ask(rows, max_length)
+        order = np.argsort(~short, kind="stable")
+        parts = [self(list(itertools.compress(rows, short)), max_length)] if short.any() else []
+        parts.append(self._ask(list(itertools.compress(rows, ~short)), max_length))
+        ids, lengths, second = (np.concatenate(part) for part in zip(*parts, strict=True))
+        back, starts = np.argsort(order), np.cumsum(lengths) - lengths
+        return Encoded(gather(ids, starts[back], lengths[back]), lengths[back], second[back])
+
+    def _ask(self, rows: Sequence[Any], max_length: int) -> Encoded:
+        """Return the tokens that the tokeniser itself gives of each row."""
         short = [self._shorten(row, WINDOW * max_length) for row in rows]
         encodings = self.backend.encode_batch_fast(short)
         cut_short = [number for number, row in enumerate(rows) if short[number] is not row]
         again = [n for n in cut_short if not self._enough(rows[n], short[n], encodings[n], max_length)]
         for number, encoding in zip(again, self.backend.encode_batch_fast([rows[n] for n in again]), strict=True):
             encodings[number] = encoding
-        return [cut(encoding, max_length, self.side, self.tail) for encoding in encodings]
+        made = [cut(encoding, max_length, self.side, self.tail) for encoding in encodings]
+        return Encoded(
+            np.fromiter(itertools.chain.from_iterable(ids for ids, _ in made), np.int32),
+            np.fromiter((len(ids) for ids, _ in made), np.int64, len(made)),
+            np.fromiter((second for _, second in made), np.int64, len(made)),
+        )
 
     def _shorten(self, row: Any, window: int) -> Any:
         """Return a row with the beginnings of long texts, or the row itself."""

@@ -121,7 +121,7 @@ def test_a_candidate_that_was_removed_meanwhile_is_not_taken_for_one_without_a_s
     assert choice
     shutil.rmtree(choice.artifact.folder)
     shutil.rmtree(next(iter(choice.candidates.values())).folder)
-    with pytest.raises(UserError, match="the scores of c-.* are gone or damaged → run again"):
+    with pytest.raises(UserError, match=r"the scores of c-.* are gone or damaged → run again"):
         choose_candidates(choice, lambda _: None)
     assert choice.chosen is None
 

@@ -228,7 +228,7 @@ def test_what_the_system_refuses_ends_a_run_that_would_lack_its_probe(
         raise UserError("encoder x cannot be loaded") from failing
 
     for name, broken in (("load_tokenizer", load), ("identity", Mock(side_effect=failing))):
-        with monkeypatch.context() as patch, pytest.raises((UserError, OSError), match="loaded|output error"):
+        with monkeypatch.context() as patch, pytest.raises((UserError, OSError), match=r"loaded|output error"):
             patch.setattr(linear_probe, name, broken)
             pipeline.run(recipe)
     assert "mood/dev" in pipeline.run(recipe).probe

@@ -8,6 +8,7 @@ Refused means one UserError, or an HTTP status from 400 to 499.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import gzip
 import io
@@ -24,10 +25,12 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
@@ -47,7 +50,11 @@ from understill.inference.predictor import Predictor
 from understill.models.folder import load_model
 from understill.models.manifest import read_manifest
 from understill.recipe import load_recipe, make_recipe
+from understill.recipe.schema import LlmServer
 from understill.tasks.cells import Fault
+from understill.teachers.llm.answers import read_reply
+from understill.teachers.llm.cache import AnswerCache, LlmReply
+from understill.teachers.llm.client import Ask, LlmClient, NoAnswer, Refused
 from understill.teachers.predictions import read_predictions
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -58,9 +65,10 @@ SHARES = {
     "recipe text": 20,
     "recipe values": 30,
     "data file": 20,
-    "predictions": 10,
+    "predictions": 9,
+    "chat completion": 2,
     "HTTP bytes": 4,
-    "manifest": 8,
+    "manifest": 7,
     "checksums": 5,
     "model folder": 1,
     "safetensors header": 1,
@@ -89,6 +97,16 @@ REQUESTS = tuple(
         'Content-Length: 17\nConnection: close\n\n{"texts": "good"}',
     )
 )
+#: What a language model's server answers.
+TOP = {
+    "token": "calm",
+    "logprob": -0.1,
+    "top_logprobs": [{"token": "calm", "logprob": -0.1}, {"token": "up", "logprob": -2.3}],
+}
+COMPLETION = {
+    "choices": [{"message": {"role": "assistant", "content": "calm"}, "logprobs": {"content": [TOP]}}],
+    "usage": {"prompt_tokens": 12, "completion_tokens": 1},
+}
 
 
 @dataclass
@@ -124,12 +142,13 @@ class Fuzz:
         write_classifier(load_model(model), MOOD, root / "plain")
         self.folders = {path: _contents(path) for path in (model, words, root / "onnx", root / "plain")}
         self.model, self.words, self.onnx, self.plain = self.folders
-        self.files = dict(_data_files())
+        self.files, self.answers = dict(_data_files()), AnswerCache(root / "answers")
         self.kinds: dict[str, Callable[[random.Random], None]] = {
             "recipe text": self.recipe_text,
             "recipe values": self.recipe_values,
             "data file": self.data_file,
             "predictions": self.predictions,
+            "chat completion": self.completion,
             "HTTP bytes": self.http,
             "manifest": self.manifest,
             "checksums": self.checksums,
@@ -213,6 +232,27 @@ class Fuzz:
         labels = {} if rng.random() < 0.7 else {"calm": "calm", "upset": rng.choice(("upset", "calm", "x"))}
         task, values = rng.choice((MOOD, STARS, FOLLOWS)), rng.choice(("auto", "logits", "probabilities"))
         read_predictions("llm", [data_file(path)], task, labels, values)
+
+    def completion(self, rng: random.Random) -> None:
+        """What a language model's server answers."""
+        content = json.dumps(changed_json(rng, COMPLETION, COMPLETION)).encode()
+        content, status = (
+            changed_bytes(rng, content) if rng.random() < 0.3 else content,
+            rng.choice((200, 200, 200, 404)),
+        )
+        server = httpx.MockTransport(lambda _: httpx.Response(status, content=content))
+        settings = LlmServer(endpoint="http://localhost/v1", model="m", retries=0)
+
+        async def ask() -> LlmReply:
+            async with LlmClient("llm", settings, self.answers, "fuzz") as client:
+                client._http = httpx.AsyncClient(transport=server)
+                return await client.ask(Ask(f"{rng.random()}", 4))
+
+        try:
+            reply = asyncio.run(ask())
+        except (NoAnswer, Refused) as error:
+            raise UserError(f"no answer: {error}") from None
+        read_reply(reply, MOOD.labels, MOOD.labels)
 
     # Clients ---------------------------------------------------------------------------------------------------------
 
@@ -406,7 +446,7 @@ def changed_json(rng: random.Random, values: Any, others: Any) -> Any:
         holder, key = rng.choice(places)
         match rng.randrange(6):
             case 0 | 1:
-                holder[key] = rng.choice(STRANGE)
+                holder[key] = deepcopy(rng.choice(STRANGE))
             case 2:
                 del holder[key]
             case 3 if isinstance(holder, dict):
@@ -414,7 +454,7 @@ def changed_json(rng: random.Random, values: Any, others: Any) -> Any:
             case 3:
                 holder.insert(key, holder[key])
             case 4:
-                holder[key] = [holder[key], rng.choice(STRANGE)]
+                holder[key] = [holder[key], deepcopy(rng.choice(STRANGE))]
             case 5:
                 strange = list(_places(others)) or [([0], 0)]
                 home, place = rng.choice(strange)

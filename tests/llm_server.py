@@ -88,6 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, b"<html>busy</html>")
         elif kind == "odd":
             self._send(200, b'{"choices": []}')
+        elif kind == "endless":
+            self._send(200, b'{"choices": [{"message": {"content": "good"}}], "usage": {"prompt_tokens": 1e999}}')
         elif kind == "refusal":
             choice = {"message": {"content": None, "refusal": "I cannot help with that."}, "logprobs": None}
             self._send(200, json.dumps({"choices": [choice], "usage": None}).encode())

@@ -28,5 +28,6 @@ def test_a_sample_of_damage_changes_no_result(trials: Trials) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 def test_damage_to_every_kind_of_file_changes_no_result(trials: Trials) -> None:
     check(trials.run(520))

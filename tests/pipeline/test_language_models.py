@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -21,8 +22,10 @@ from understill import cli
 from understill.engines.study import run, train_students
 from understill.errors import UserError
 from understill.pipeline.language_models import answer_rows, unanswered
+from understill.pipeline.plan.planner import make_plan
 from understill.pipeline.record import read_record
-from understill.recipe import Recipe, make_recipe
+from understill.pipeline.soft_targets import asked_of
+from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.report import write_report
 
 Values = Callable[..., dict[str, Any]]
@@ -87,6 +90,10 @@ def test_texts_and_names_of_labels_become_a_student(values: Values, tmp_path: Pa
     asked_facts = record["asked"]["llm"]["mood"]
     assert (asked_facts["rows"], asked_facts["silences"]) == (104, 0)
     assert asked_facts["tokens_in"] == 50 * 104
+    plan = make_plan(load_recipe(made.folder / "recipe.yaml"))
+    for folder in tmp_path.glob("runs/artifacts/verdict-*/"):
+        shutil.rmtree(folder)
+    assert asked_of(plan)["llm"]["mood"]["rows"] == 80, "what is left is counted where a verdict was removed meanwhile"
 
 
 def test_without_any_hand_labelled_row_scores_are_agreement_and_said_to_be(

@@ -222,4 +222,13 @@ def test_what_the_system_refuses_ends_a_run_that_would_lack_its_probe(
         with pytest.raises(type(error)):
             pipeline.run(recipe)
     monkeypatch.setattr(linear_probe, "probe_scores", real)
+    failing = OSError(5, "Input/output error")
+
+    def load(*_: object) -> None:
+        raise UserError("encoder x cannot be loaded") from failing
+
+    for name, broken in (("load_tokenizer", load), ("identity", Mock(side_effect=failing))):
+        with monkeypatch.context() as patch, pytest.raises((UserError, OSError), match=r"loaded|output error"):
+            patch.setattr(linear_probe, name, broken)
+            pipeline.run(recipe)
     assert "mood/dev" in pipeline.run(recipe).probe

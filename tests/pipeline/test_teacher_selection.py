@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from understill.events import Chosen, TrainingState
 from understill.models.encoder import load_encoder
 from understill.models.folder import load_model
 from understill.pipeline.plan.parts import Plan
+from understill.pipeline.teacher_selection import choose_candidates
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.recipe.schema import EncoderSpec
 
@@ -108,6 +110,20 @@ def test_what_is_chosen_does_not_depend_on_interruptions(kd: Callable[..., Recip
     assert [model.name for model in again.models] == [model.name for model in whole.models]
     one, two = (weights_of(load_model(run.models[-1].folder).model) for run in (whole, again))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_candidate_that_was_removed_meanwhile_is_not_taken_for_one_without_a_score(
+    kd: Callable[..., Recipe],
+) -> None:
+    pipeline.run(kd())
+    plan = pipeline.make_plan(kd())
+    choice = plan.choice
+    assert choice
+    shutil.rmtree(choice.artifact.folder)
+    shutil.rmtree(next(iter(choice.candidates.values())).folder)
+    with pytest.raises(UserError, match=r"the scores of c-.* are gone or damaged → run again"):
+        choose_candidates(choice, lambda _: None)
+    assert choice.chosen is None
 
 
 def test_a_second_run_trains_nothing(kd: Callable[..., Recipe]) -> None:

@@ -12,10 +12,12 @@ import pytest
 import yaml
 
 from understill import cli, pipeline
+from understill.atomic import CHECKSUMS, file_digest, seal
 from understill.errors import UserError
 from understill.events import Evaluated
 from understill.pipeline.verification import Verified, verify
 from understill.recipe import Recipe, make_recipe
+from understill.teachers.llm.cache import AnswerCache, LlmReply
 
 
 def interrupted(recipe: Recipe) -> None:
@@ -177,3 +179,30 @@ def test_what_verify_says_is_what_the_next_run_does(runs: Path) -> None:
     pipeline.run(make_recipe(recipe))
     left = {name for name in damaged(runs / "whole") if not name.startswith("t")}
     assert not left, "tables of soft targets and tokens are made again when a model is trained; the rest at once"
+
+
+def test_of_a_model_one_line_stands_for_all_its_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told() -> str:
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["verify", str(model)])
+        assert not stop.value.code
+        return capsys.readouterr().out.splitlines()[-1]
+
+    model = runs / "whole" / "models" / "student"
+    before = told()
+    assert before == f"sha256 of checksums.json: {file_digest(model / CHECKSUMS)}" and told() == before
+    manifest = model / "understill.json"
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"calm"', '"upset "'), encoding="utf-8")
+    seal(model)
+    assert told() != before, "who makes checksums anew has made another model, and the line says so"
+
+
+def test_answers_of_a_language_model_that_were_damaged_are_named(runs: Path) -> None:
+    cache = AnswerCache(runs / "cache")
+    cache.put("key", "m", LlmReply("calm"), "whole/llm")
+    assert not damaged(runs)
+    cache._db.execute("UPDATE replies SET text = 'upset'")
+    cache.close()
+    assert list(damaged(runs / "whole")) == ["answers.sqlite: 1 answer changed or damaged"]
+    (runs / "cache" / "answers.sqlite").write_bytes(b"no database" * 100)
+    assert any("cannot be read" in name for name in damaged(runs))

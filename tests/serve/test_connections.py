@@ -342,5 +342,7 @@ def test_who_closes_its_half_is_answered_and_who_leaves_is_not(exports: dict[str
                 leaves.sendall(post(b'{"texts": "slow"}'))
             assert first.recv(65536).startswith(b"HTTP/1.1 200")
         assert server.ask(texts="good").status_code == 200
-        statuses = [line["status"] for line in server.lines() if line.get("route") == "/v1/predict"]
-        assert sorted(statuses) == [200, 200, 200, 499]
+        asked = [line for line in server.lines() if line.get("route") == "/v1/predict"]
+        assert sorted(line["status"] for line in asked) == [200, 200, 200, 499]
+        (gone,) = (line for line in asked if line["status"] == 499)
+        assert gone["milliseconds"] < 1000, "it leaves the queue long before it would have been answered"

@@ -73,8 +73,9 @@ def verify(
 ) -> None:
     """Check every file against its checksum, and say what mends those that differ; exits with 1 if any does.
 
-    Of a run: its record and recipe, its models, soft targets and verdicts, checkpoints, exports, and the cache.
-    Nothing is changed.
+    Of a run: its record and recipe, its models, soft targets and verdicts, checkpoints, exports, and the cache with the
+    answers of language models. Of one model or export a line is printed that stands for all its files, to compare with
+    somebody else's. Nothing is changed.
     """
     from understill import terminal
     from understill.pipeline.verification import verify

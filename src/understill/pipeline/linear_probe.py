@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.artifact import Artifact
-from understill.atomic import raise_exhausted, write_json
+from understill.atomic import write_json
 from understill.data.encode import has_gold
 from understill.data.groups import grouping
 from understill.data.taskdata import TaskData
@@ -46,6 +46,9 @@ POOLING: Literal["normalised"] = "normalised"
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+
+#: What says that an encoder is not here any more, which a run can end without.
+_GONE = (FileNotFoundError, NotADirectoryError, PermissionError)
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,7 @@ def plan_probes(plan: Plan) -> ProbesPlan | None:
     lengths = {name: max_length(recipe, model.settings, name) for name in names}
     try:
         encoder = identity(start.place)
-    except OSError as error:
-        raise_exhausted(error)
+    except _GONE as error:
         log.warning("there is no linear probe: encoder %s cannot be read (%s)", start.name, error)
         return None
     probes = []
@@ -126,8 +128,10 @@ def fit_probes(plan: ProbesPlan, watch: Watch = silent) -> Generator[None]:
                 with probe.artifact.build() as part:
                     write_json(part / SCORES, scores)
         except (OSError, MemoryError):
-            raise  # the machine's fault, not the encoder's: the next run has the probe
+            raise  # not the encoder's fault: the next run has the probe
         except Exception as error:
+            if isinstance(cause := error.__cause__, OSError) and cause.errno and not isinstance(cause, _GONE):
+                raise  # neither is a disk that fails
             log.warning("%s has no linear probe: %s", name, error)
             log.info("where it happened", exc_info=True)
         finally:

@@ -56,7 +56,7 @@ def asked_of(plan: Plan) -> dict[str, dict[str, Any]]:
             parts[teacher.name, teacher.task] = [verdict["asked"]]
     for targets in plan.targets:
         for name, facts in (targets.artifact.read(ASKED) or {}).items():
-            parts[name, targets.task].append(facts)
+            parts.setdefault((name, targets.task), []).append(facts)  # its verdict may have been removed meanwhile
     result: dict[str, dict[str, Any]] = {}
     for (name, task), facts in parts.items():
         result.setdefault(name, {})[task] = merged(facts)

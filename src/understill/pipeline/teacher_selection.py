@@ -145,7 +145,10 @@ def choose_candidates(choice: ChoicePlan, watch: Watch) -> None:
 
 def _dev_figures(model: ModelPlan) -> dict[str, float]:
     """Return a finished model's primary metric on each dev set, higher is better; NaN where it has no score."""
-    scores = (model.artifact.read("scores.json") or {"scores": {}})["scores"]
+    facts = model.artifact.read("scores.json")
+    if facts is None:
+        raise UserError(f"{model.folder}: the scores of {model.name} are gone or damaged → run again")
+    scores = facts["scores"]
     places = {task: scores.get(f"{task.name}/dev") for task in model.tasks}
     return {task.name: primary(task, values) if values else math.nan for task, values in places.items()}
 

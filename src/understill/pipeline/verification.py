@@ -88,6 +88,21 @@ def _artifacts(output: Path, names: list[str], again: str) -> Iterator[Verified]
 def _cache(output: Path) -> Iterator[Verified]:
     for name in _names(output, "cache", CACHED):
         yield _check(output / "cache" / name, "made again by the next run that needs it")
+    if (answers := output / "cache" / "answers.sqlite").exists():
+        yield _answers(answers)
+
+
+def _answers(path: Path) -> Verified:
+    """Check what language models answered."""
+    from understill.teachers.llm.cache import AnswerCache  # with all that teachers need
+
+    try:
+        cache = AnswerCache(path.parent)
+        fault = cache.damaged()
+        cache.close()
+    except UserError as error:
+        fault = str(error)
+    return _file(path, (fault,) if fault else (), "answers that differ are asked for again")
 
 
 def _sealed(folder: Path, remedy: str) -> Iterator[Verified]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.syntax import Syntax
 
+from understill.atomic import CHECKSUMS, file_digest
 from understill.errors import counted
 from understill.numbers import NONE, file_size, score
 from understill.terminal import console
@@ -58,6 +59,9 @@ def show_verified(checked: Sequence[Verified]) -> None:
     damaged = sum(bool(each.faults) for each in checked)
     all_of_them = f"{counted(files, 'file')} in {counted(len(checked), 'place')} checked ({size})"
     console.say(f"{all_of_them}: {f'{damaged} damaged' if damaged else 'all match their checksums'}")
+    sums = checked[0].path / CHECKSUMS
+    if len(checked) == 1 and not damaged and sums.exists():  # it stands for all files: one line to compare
+        console.say(f"sha256 of {CHECKSUMS}: {file_digest(sums)}")
 
 
 def show_assets(assets: Sequence[AssetStatus]) -> None:

@@ -24,6 +24,7 @@ from understill.recipe import make_recipe
 from understill.tasks import Task
 from understill.teachers import LlmTeacher, LlmType, Opening
 from understill.teachers.llm import client
+from understill.teachers.llm.cache import AnswerCache
 
 Stand = Callable[..., TaskData]
 MOOD = Task("mood", "classification", ("text",), "label", ("negative", "positive"))
@@ -72,7 +73,7 @@ def test_an_answer_is_paid_for_once_in_all_runs_of_a_folder(stand: Stand, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "fault", ["429 busy", "after 0.05", "500 broken", "503", "hang 2", "cut", "nojson", "odd"], ids=str.split
+    "fault", ["429 busy", "after 0.05", "500 broken", "503", "hang 2", "cut", "nojson", "odd", "endless"], ids=str.split
 )
 def test_a_passing_fault_is_tried_again(stand: Stand, tmp_path: Path, fault: str) -> None:
     data = stand(MOOD, ROWS[:6])
@@ -255,6 +256,7 @@ from pathlib import Path
 from test_client import MOOD, open_one
 from understill.data.taskdata import TaskData
 from understill.teachers.llm import client
+from understill.teachers.llm.cache import AnswerCache
 client.FIRST_PAUSE = 0.01
 data = TaskData(MOOD, "train", Path({rows!r}), "x", {count})
 logits = open_one(Path({out!r}), data, {endpoint!r}, concurrency=16, timeout=1.0, retries=8).logits(data)
@@ -301,9 +303,19 @@ def test_rows_with_a_fifth_of_faults_and_kills_are_all_answered_and_paid_for_onc
 def _count(path: Path) -> int:
     try:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10) as base:
-            return int(base.execute("SELECT COUNT(*) FROM answers").fetchone()[0])
+            return int(base.execute("SELECT COUNT(*) FROM replies").fetchone()[0])
     except sqlite3.OperationalError:
         return 0
+
+
+@pytest.mark.parametrize("count", [2**70, 1e308, -5, "12"])
+def test_what_a_server_counts_and_writes_can_be_kept(tmp_path: Path, count: Any) -> None:
+    reply = client._reply({"choices": [{"message": {"content": "g\ud83d"}}], "usage": {"prompt_tokens": count}}, 0.1)
+    assert 0 <= reply.tokens_in <= client.MOST_TOKENS and reply.text == "g?"
+    cache = AnswerCache(tmp_path)
+    cache.put("key", "m", reply, "run/llm")
+    assert cache.get("key") == reply
+    cache.close()
 
 
 def test_answers_that_cannot_be_read_as_a_database_are_named(tmp_path: Path, stand: Stand) -> None:

@@ -26,6 +26,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 120.0
 TOPS = 20
 #: Characters of a token, about, before the server has counted.
 CHARACTERS = 4
+#: More tokens than any answer takes, however a server counts.
+MOST_TOKENS = 2**31
 #: Rows in a row without an answer, after which the server is taken to be gone.
 GONE = 16
 
@@ -159,7 +161,7 @@ class LlmClient:
             raise self._refusal(response)
         try:
             return _reply(response.json(), time.monotonic() - began), ""
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             return None, "an answer that is no chat completion"
 
     def _refusal(self, response: httpx.Response) -> Exception:
@@ -206,7 +208,9 @@ def _reply(body: Any, seconds: float) -> LlmReply:
     content = (choice.get("logprobs") or {}).get("content") or ()
     tops = tuple(_tops(position) for position in content)
     counted = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or max(1, len(text) // CHARACTERS))
-    return LlmReply(text, tuple(each for each in tops if each), int(counted[0]), int(counted[1]), seconds)
+    tokens_in, tokens_out = (min(max(0, int(each)), MOST_TOKENS) for each in counted)
+    text = text.encode("utf-8", "replace").decode()  # half a character cannot be kept
+    return LlmReply(text, tuple(each for each in tops if each), tokens_in, tokens_out, seconds)
 
 
 def _tops(position: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:

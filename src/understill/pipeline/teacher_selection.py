@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,11 +117,16 @@ def refuse_weak(rule: TargetsSpec, teachers: Iterable[TeacherPlan], watch: Watch
     faults = {teacher: read_verdict(teacher).fault for teacher in teachers}
     weak = {teacher: fault for teacher, fault in faults.items() if fault and rule.weak != "keep"}
     if weak and rule.weak == "stop":
-        lines = [f"  {teacher.name} of {teacher.task}: {fault}" for teacher, fault in weak.items()]
-        more = "targets.weak: leave_out goes on without them, keep goes on with them"
-        raise UserError("\n".join([f"{len(weak)} of {len(faults)} teachers should not teach; {more}", *lines]))
+        raise too_weak({(teacher.name, teacher.task): fault for teacher, fault in weak.items()}, len(faults))
     for teacher, fault in weak.items():
         log.warning("%s: teacher %s is left out: %s", teacher.task, teacher.name, fault)
+
+
+def too_weak(faults: Mapping[tuple[str, str], str], count: int) -> UserError:
+    """Say which of so many teachers, by name and task, should not teach."""
+    lines = [f"  {name} of {task}: {fault}" for (name, task), fault in faults.items()]
+    more = "targets.weak: leave_out goes on without them, keep goes on with them"
+    return UserError("\n".join([f"{len(faults)} of {count} teachers should not teach; {more}", *lines]))
 
 
 def accepted(rule: TargetsSpec, teachers: Sequence[TeacherPlan]) -> bool:

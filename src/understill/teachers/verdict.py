@@ -64,11 +64,11 @@ def examine(
         reason = _mixed_up(task, true, predicted, floor)
     else:
         reason = _strange_scale(true, predicted, train) if true.ndim == 1 else ""
-    if not reason and reached <= floor:
-        reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
     if not reason and surely:
         p = luck(task, true, predicted, constant, groups)
-        reason = GUESSES.format(rows=len(true), p=p) if p >= SURE else ""
+        reason = GUESSES.format(rows=len(true), p=p) if p >= SURE or reached <= floor else ""
+    elif not reason and reached <= floor:
+        reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
     name, what = task.metrics[0], "a random order" if task.kind.grouped else "the best constant answer"
     fault = f"{name} {_shown(name, scores)} on {split}, where {what} has {_shown(name, guess)}: {reason}"
     return Verdict(reached, scores, floor, fault if reason else "")

@@ -329,7 +329,7 @@ def answers_of(gold: Any, wins: int, losses: int) -> Any:
 
 @pytest.mark.parametrize(
     ("wins", "losses", "right", "p"),
-    [(95, 88, 0.54, 0.33), (14, 7, 0.54, 0.095), (20, 10, 0.555, 0.049), (1, 2, 0.5, 0.875), (84, 15, 0.85, 0.0), (99, 0, 1.0, 0.0)],
+    [(95, 88, 0.54, 0.33), (14, 7, 0.54, 0.095), (20, 10, 0.555, 0.049), (1, 2, 0.5, 0.875), (84, 15, 0.85, 0.0)],
 )
 def test_a_lead_of_two_hundred_rows_over_the_best_constant_is_judged_by_a_sign_test(
     wins: int, losses: int, right: float, p: float

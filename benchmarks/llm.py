@@ -115,12 +115,13 @@ def choose_static(given: argparse.Namespace) -> list[dict[str, Any]]:
     files = {"train": taught, "dev": held_out, "unlabelled": texts}
     for split, part in files.items():
         _write(given.work / f"held-{split}.csv", ["sentence", "label"], part)
+    places = {split: str(given.work / f"held-{split}.csv") for split in files}
     tried = []
     for settings in TRIED:
         student = {"distil": {"hard": 0, "soft": 1}, **STATIC, "training": {**settings, **LAST}, "baseline": False}
         made = run(make_recipe({
             "name": "llm-static-settings",
-            "tasks": {"sst2": {**TASKS["sst2"], **{split: str(given.work / f"held-{split}.csv") for split in files}}},
+            "tasks": {"sst2": {**TASKS["sst2"], **places, "label": "label"}},
             "teachers": [{"name": "minilm", **MINILM}],
             "student": student,
             "output": {"folder": str(given.work / "runs")},

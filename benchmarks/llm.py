@@ -122,7 +122,7 @@ def choose_static(given: argparse.Namespace) -> list[dict[str, Any]]:
         made = run(make_recipe({
             "name": "llm-static-settings",
             "tasks": {"sst2": {**TASKS["sst2"], **places, "label": "label"}},
-            "teachers": [{"name": "minilm", **MINILM}],
+            "teachers": [{"name": "teacher", **MINILM}],
             "student": student,
             "output": {"folder": str(given.work / "runs")},
             "machine": {"device": "cpu", "threads": given.threads},

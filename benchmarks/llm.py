@@ -7,6 +7,7 @@ No training row has a label. The server must be OpenAI-compatible and give log-p
 
     prompts   the same dev rows asked with plain labels and with letters, both with and without calibration: accuracy,
               log-loss, tokens and seconds
+    settings  learning rate and epochs of the static network, chosen on rows of SST-2's train set that nothing else sees
     students  `--rows` texts answered by the language model, distilled into minilm; minilm into a static network, with
               all texts of the pool; the same students taught with first choices as if they were gold, for comparison
     weak      with `--weak ADDRESS`, a model that is no better than guessing: what a run says to it
@@ -74,15 +75,19 @@ TASKS: dict[str, dict[str, Any]] = {
         "question": "Which desk of a shop should handle what the writer of the message wants now?",
     },
 }
+#: What the labels of SST-2 mean, for the weak model.
+DESCRIBED = {"negative": "the reviewer did not like it", "positive": "the reviewer liked it"}
 #: Texts that rows are chosen from.
 POOL = 4000
-LAST = {"evaluate": "never", "keep": "last"}  # dev decides nothing
+LAST = {"batch": 64, "evaluate": "never", "keep": "last"}  # dev decides nothing
+#: What is tried for the static network, and on how many labelled rows; the first is taken where there is no GLUE.
+TRIED = [{"epochs": epochs, "lr": lr} for epochs in (30, 10) for lr in (2e-3, 5e-4, 8e-3)]
+HELD_OUT = 1000
 #: Trained as understill chooses for the rows at hand.
 MINILM: dict[str, Any] = {"encoder": {"name": "minilm"}}
 #: It has words of its training rows alone, so it is taught by minilm on all texts of the pool.
 STATIC: dict[str, Any] = {
     "encoder": {"name": "static", "words": {"vectors": "potion"}},
-    "training": {"epochs": 30, "batch": 64, "lr": 2e-3, **LAST},
     "unlabelled": 0.9,
 }
 SMALL = {"training": {"steps": 10, "batch": 16, "lr": 1e-4}}
@@ -99,6 +104,37 @@ def write_files(folder: Path, glue: str | None) -> list[str]:
         _write(folder / f"{name}-pool.csv", [column], [(text,) for text in texts[:POOL]])
         _write(folder / f"{name}-dev.csv", [column, "label"], list(dict(dev).items()))
     return [name for name in TASKS if name in sources]
+
+
+def choose_static(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Score settings of the static network on rows of SST-2's train set that are neither in the pool nor in dev."""
+    pool = {row for name in ("pool", "dev") for row in _column(given.work / f"sst2-{name}.csv")}
+    rows = {text: label for text, label in _glue(Path(given.glue, "SST-2", "train.parquet")) if text not in pool}
+    order = sorted(rows.items(), key=lambda row: row_id("held out", [row[0]]))
+    taught, held_out, texts = order[: given.rows], order[-HELD_OUT:], order[given.rows : given.rows + POOL]
+    files = {"train": taught, "dev": held_out, "unlabelled": texts}
+    for split, part in files.items():
+        _write(given.work / f"held-{split}.csv", ["sentence", "label"], part)
+    places = {split: str(given.work / f"held-{split}.csv") for split in files}
+    tried = []
+    for settings in TRIED:
+        student = {"distil": {"hard": 0, "soft": 1}, **STATIC, "training": {**settings, **LAST}, "baseline": False}
+        made = run(make_recipe({
+            "name": "llm-static-settings",
+            "tasks": {"sst2": {**TASKS["sst2"], **places, "label": "label"}},
+            "teachers": [{"name": "teacher", **MINILM}],
+            "student": student,
+            "output": {"folder": str(given.work / "runs")},
+            "machine": {"device": "cpu", "threads": given.threads},
+        }))  # fmt: skip
+        scores = read_record(made.folder)["models"]["student"]["scores"]["sst2/dev"]
+        tried.append({**settings, "rows": HELD_OUT, **scores})
+    return tried
+
+
+def _column(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [row[0] for row in csv.reader(file)][1:]
 
 
 def _demo(split: str, rows: int) -> list[tuple[str, str]]:
@@ -164,7 +200,7 @@ def prompts(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 # Students -------------------------------------------------------------------------------------------------------------
 
 
-def students(name: str, given: argparse.Namespace, **llm: Any) -> Iterator[dict[str, Any]]:
+def students(name: str, given: argparse.Namespace, static: dict[str, Any], **llm: Any) -> Iterator[dict[str, Any]]:
     """Distil the answers into minilm, and minilm into a static network with all texts of the pool."""
     made = run(recipe_of(name, given, {**MINILM, **(SMALL if given.small else {})}, budget=given.rows, **llm))
     saved = _yaml(made.folder / "recipe.yaml")
@@ -178,7 +214,7 @@ def students(name: str, given: argparse.Namespace, **llm: Any) -> Iterator[dict[
     }
     task = {**saved["tasks"][name], "unlabelled": [str(given.work / f"{name}-pool.csv")], "silver": ["train"]}
     small = {**SMALL, "encoder": {"name": "static"}} if given.small else {}
-    student = {"distil": {"hard": 0, "soft": 1}, **STATIC, **small}
+    student = {"distil": {"hard": 0, "soft": 1}, **STATIC, "training": {**static, **LAST}, **small}
     teachers = [{"name": "minilm", "checkpoint": str(made.folder)}]
     chain = {**saved, "name": f"llm-{name}-static", "tasks": {name: task}, "teachers": teachers, "student": student}
     yield {**_figures(name, "static", run(make_recipe(chain)).folder), "texts": POOL}
@@ -213,16 +249,20 @@ def _table(page: Path, caption: str) -> list[list[str]]:
 
 
 def weak(name: str, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Let a smaller model apply as a teacher, with plain labels and with letters."""
-    for stand_ins in ("letters", "labels"):
-        llm = {"endpoint": given.weak, "model": given.weak_model, "options": stand_ins, "dev": 100}
+    """Let a smaller model apply as a teacher: with plain labels, with descriptions of them, and with letters."""
+    for prompt in ("labels", "descriptions", "letters"):
+        options = "letters" if prompt == "letters" else "labels"
+        llm = {"endpoint": given.weak, "model": given.weak_model, "options": options}
         recipe = recipe_of(name, given, {**MINILM, **SMALL, "baseline": False}, budget=20, **llm)
+        if prompt == "descriptions":
+            task = recipe.tasks[name].model_copy(update={"descriptions": DESCRIBED})
+            recipe = recipe.model_copy(update={"tasks": {name: task}})
         try:
             run(recipe.model_copy(update={"name": "llm-weak"}))
             refused = None
         except UserError as error:
             refused = str(error)
-        yield {"task": name, "model": given.weak_model, "prompt": stand_ins, "refused": refused}
+        yield {"task": name, "model": given.weak_model, "prompt": prompt, "rows": given.dev, "refused": refused}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -250,30 +290,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error("--endpoint: name the address of a server, or write --small")
         options.work = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         options.work.mkdir(parents=True, exist_ok=True)
-        figures = measure(options)
-    print(json.dumps(figures, indent=1, ensure_ascii=False))
-    if options.out:
-        options.out.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        for figures in measure(options):  # after each part, so that a run that is stopped has shown something
+            text = json.dumps(figures, indent=1, ensure_ascii=False)
+            if options.out:
+                options.out.write_text(text + "\n", encoding="utf-8")
+    print(text)
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Return all figures."""
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield all figures so far."""
     names = write_files(options.work, None if options.small else options.glue)
-    asked = [row for name in names for row in prompts(name, options)]
-    made = []
-    for name in (name for name in names if name in options.students.split(",")):
-        mine = [row for row in asked if row["task"] == name]
-        best = min(mine, key=lambda row: row["log_loss"])
-        made += students(name, options, options=best["prompt"], calibrate=best["calibrated"])
-    return {
+    figures: dict[str, Any] = {
         "command": " ".join(["python3 benchmarks/llm.py", *(sys.argv[1:])]),
         "model": options.model,
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.0f} at the start",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "prompts": asked,
-        "students": made,
-        "weak": list(weak(names[0], options)) if options.weak else [],
     }
+    figures["weak"] = list(weak(names[0], options)) if options.weak else []
+    tried = choose_static(options) if "sst2" in names else []
+    figures |= {"static_settings": tried, "prompts": [], "students": []}
+    static = max(tried, key=lambda row: row["accuracy"]) if tried else TRIED[0]
+    for name in names:
+        mine = list(prompts(name, options))
+        figures["prompts"] += mine
+        yield figures
+        if name in options.students.split(","):
+            best = min(mine, key=lambda row: row["log_loss"])
+            chosen = {key: static[key] for key in TRIED[0]}
+            figures["students"] += students(name, options, chosen, options=best["prompt"], calibrate=best["calibrated"])
+            yield figures
+    yield figures | {"load": os.getloadavg()[0]}
 
 
 if __name__ == "__main__":

@@ -135,13 +135,13 @@ def look_up(path: Path, max_length: int, rounds: int) -> list[dict[str, Any]]:
             seconds[name].append(time.process_time() - start)
         for one, other in zip(*made, strict=True):
             assert all(map(np.array_equal, one, other))
-    found = [
+    actual = [
         {"way": name, "rows": len(rows), "seconds": taken, "rows_per_second": round(len(rows) / median(taken))}
         for name, taken in seconds.items()
     ]
-    for each in found:
+    for each in actual:
         print(f"{path.parent.name:<12} {each['way']:<10} {each['rows_per_second']:>10,} rows/s of one core")
-    return found
+    return actual
 
 
 def main() -> None:

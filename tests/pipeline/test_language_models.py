@@ -153,7 +153,8 @@ def test_a_language_model_that_guesses_is_refused_with_its_score(values: Values)
     with serving(guess) as server, pytest.raises(UserError) as caught:
         run(make_recipe(values(server)))
     assert "should not teach" in str(caught.value)
-    assert "accuracy 50.0 on dev, where the simplest guess has" in str(caught.value)
+    assert "accuracy 50.0 on dev, where the best constant answer has" in str(caught.value)
+    assert len(server.bodies) == 24, "dev is asked first, and nothing else is paid for"
 
 
 def test_a_lead_over_guessing_that_may_be_chance_is_refused_too(values: Values) -> None:

@@ -182,19 +182,19 @@ def test_what_verify_says_is_what_the_next_run_does(runs: Path) -> None:
 
 
 def test_of_a_model_one_line_stands_for_all_its_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def told() -> str:
+    def reported() -> str:
         with pytest.raises(SystemExit) as stop:
             cli.main(["verify", str(model)])
         assert not stop.value.code
         return capsys.readouterr().out.splitlines()[-1]
 
     model = runs / "whole" / "models" / "student"
-    before = told()
-    assert before == f"sha256 of checksums.json: {file_digest(model / CHECKSUMS)}" and told() == before
+    before = reported()
+    assert before == f"sha256 of checksums.json: {file_digest(model / CHECKSUMS)}" and reported() == before
     manifest = model / "understill.json"
     manifest.write_text(manifest.read_text(encoding="utf-8").replace('"calm"', '"upset "'), encoding="utf-8")
     seal(model)
-    assert told() != before, "who makes checksums anew has made another model, and the line says so"
+    assert reported() != before, "who makes checksums anew has made another model, and the line says so"
 
 
 def test_answers_of_a_language_model_that_were_damaged_are_named(runs: Path) -> None:

@@ -116,16 +116,25 @@ def test_a_good_teacher_is_scored_over_its_queries() -> None:
     verdict = examine(ANSWER, gold, output, gold, groups=groups)
     tops = output.reshape(-1, 4).argmax(axis=1)
     assert verdict.score == verdict.scores["precision_at_1"] == (tops == 0).mean()
-    assert verdict.majority == 0.25 and not verdict.fault
+    assert verdict.guess == 0.25 and not verdict.fault
 
 
 def test_a_teacher_no_better_than_any_order_is_refused() -> None:
     gold, output, groups = exam(0.25)
     output = np.random.default_rng(3).normal(size=output.shape).astype(np.float32)
     constant = examine(ANSWER, gold, np.zeros_like(output), gold, groups=groups)
-    assert (constant.score, constant.majority) == (0, 0.25)
-    assert constant.fault.startswith("precision_at_1 0.0 on dev, where the simplest guess has 25.0: it has not learnt")
+    assert (constant.score, constant.guess) == (0, 0.25)
+    assert constant.fault.startswith("precision_at_1 0.0 on dev, where a random order has 25.0: it has not learnt")
     assert "upside down" not in examine(ANSWER, gold, output, gold, groups=groups).fault
+
+
+def test_a_ranking_must_beat_random_orders_beyond_chance() -> None:
+    gold, output, groups = exam(0.5)
+    assert not examine(ANSWER, gold, output, gold, groups=groups, surely=True).fault
+    random = np.random.default_rng(4)
+    orders = [random.normal(size=output.shape).astype(np.float32) for _ in range(20)]
+    faults = [examine(ANSWER, gold, order, gold, groups=groups, surely=True).fault for order in orders]
+    assert sum(map(bool, faults)) >= 18 and any("no better than guessing (p = 0" in fault for fault in faults)
 
 
 def test_scores_of_which_the_lowest_is_best_are_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -283,7 +284,7 @@ def test_a_good_teacher_has_its_scores_and_no_fault() -> None:
     gold, output = gold_and_guess(TOPIC, 200, 0.8)
     verdict = examine(TOPIC, gold, votes(output, TOPIC), gold)
     assert verdict.score == verdict.scores["accuracy"] == (gold == output).mean()
-    assert verdict.majority == np.bincount(gold.astype(int)).max() / 200
+    assert verdict.guess == np.bincount(gold.astype(int)).max() / 200
     assert verdict.fault == ""
 
 
@@ -296,22 +297,90 @@ def test_rows_without_gold_or_answer_do_not_count() -> None:
     verdict = examine(MOOD, gold, logits, gold)
     assert verdict.score == (gold[20:] == output[20:]).mean()
     silent = examine(MOOD, gold, np.full_like(logits, np.nan), gold)
-    assert (silent.score, silent.scores, silent.majority, silent.fault) == (None, {}, None, "")
+    assert (silent.score, silent.scores, silent.guess, silent.fault) == (None, {}, None, "")
     assert examine(MOOD, np.full(100, np.nan), logits, gold).score is None
 
 
 def test_a_teacher_no_better_than_the_majority_is_refused_with_both_scores() -> None:
     gold = np.array([0.0] * 60 + [1.0] * 40)
     verdict = examine(MOOD, gold, votes([0] * 100, MOOD), gold)
-    assert verdict.score == verdict.majority == 0.6
-    assert verdict.fault.startswith("accuracy 60.0 on dev, where the simplest guess has 60.0: it has not learnt the")
+    assert verdict.score == verdict.guess == 0.6
+    assert verdict.fault.startswith(
+        "accuracy 60.0 on dev, where the best constant answer has 60.0: it has not learnt the"
+    )
 
 
-def test_the_majority_is_that_of_the_training_rows() -> None:
+def test_the_guess_is_the_best_constant_answer_to_the_very_dev_rows() -> None:
     gold = np.array([0.0] * 60 + [1.0] * 40)
-    verdict = examine(MOOD, gold, votes([0] * 50 + [1] * 50, MOOD), np.ones(5))
-    assert verdict.majority == 0.4 and not verdict.fault
-    assert examine(MOOD, gold, votes([0] * 100, MOOD), np.full(5, np.nan)).majority == 0.6
+    for train in (np.ones(5), np.full(5, np.nan)):
+        verdict = examine(MOOD, gold, votes([0] * 50 + [1] * 50, MOOD), train)
+        assert verdict.guess == 0.6 and not verdict.fault
+    f1 = examine(replace(MOOD, metrics=("f1",)), gold, votes([0] * 50 + [1] * 50, MOOD), gold)
+    assert f1.guess == pytest.approx(80 / 140) and f1.score == pytest.approx(80 / 90)
+
+
+def answers_of(gold: Any, wins: int, losses: int) -> Any:
+    """Return the commonest class of two, but on so many rows of the other class, and so many of its own, not."""
+    commonest = float(gold.mean() > 0.5)
+    output = np.full(len(gold), commonest)
+    output[np.flatnonzero(gold != commonest)[:wins]] = output[np.flatnonzero(gold == commonest)[:losses]] = (
+        1 - commonest
+    )
+    return votes(output.astype(int), MOOD)
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "right", "p"),
+    [(95, 88, 0.54, 0.33), (14, 7, 0.54, 0.095), (20, 10, 0.555, 0.049), (1, 2, 0.5, 0.875), (84, 15, 0.85, 0.0)],
+)
+def test_a_lead_of_two_hundred_rows_over_the_best_constant_is_judged_by_a_sign_test(
+    wins: int, losses: int, right: float, p: float
+) -> None:
+    gold = np.array([0.0] * 101 + [1.0] * 99)
+    verdict = examine(MOOD, gold, answers_of(gold, wins, losses), gold, surely=True)
+    discordant = wins + losses
+    exact = sum(math.comb(discordant, count) for count in range(wins, discordant + 1)) / 2**discordant
+    assert verdict.score == pytest.approx(right) and exact == pytest.approx(p, abs=0.01)
+    assert bool(verdict.fault) == (exact >= 0.05)
+    if verdict.fault:
+        assert verdict.fault == (
+            f"accuracy {100 * right:.1f} on dev, where the best constant answer has 50.5: on 200 rows that is no "
+            f"better than guessing (p = {exact:.2f}, one-sided); try another model or prompt or, if you think it is "
+            "good, show it with more labelled rows"
+        )
+    learnt_here = examine(MOOD, gold, answers_of(gold, wins, losses), gold)
+    assert bool(learnt_here.fault) == (wins <= losses)
+
+
+def test_few_rows_cannot_show_much_and_the_message_says_so() -> None:
+    gold = np.arange(8) % 2.0
+    assert "on 8 rows that is no better" in examine(MOOD, gold, votes(gold.astype(int), MOOD), gold, surely=True).fault
+    gold = np.arange(10) % 2.0
+    assert not examine(MOOD, gold, votes(gold.astype(int), MOOD), gold, surely=True).fault
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "matthews", "f1", "macro_f1"])
+@pytest.mark.parametrize("task", [MOOD, TOPIC])
+def test_every_metric_of_classes_tells_a_teacher_that_knows_from_one_that_guesses(task: Task, metric: str) -> None:
+    task, random = replace(task, metrics=(metric,)), np.random.default_rng(5)
+    refused = 0
+    for _ in range(8):
+        gold = random.integers(0, task.outputs, 60).astype(np.float64)
+        knows = np.where(random.random(60) < 0.85, gold, random.integers(0, task.outputs, 60)).astype(int)
+        assert not examine(task, gold, votes(knows, task), gold, surely=True).fault
+        guess = votes(random.integers(0, task.outputs, 60), task)
+        refused += bool(examine(task, gold, guess, gold, surely=True).fault)
+    assert refused >= 7  # of 8, at a level of 5 %
+
+
+@pytest.mark.parametrize("metric", ["pearson_spearman", "mse"])
+def test_scores_must_go_with_gold_beyond_chance(metric: str) -> None:
+    task, random = replace(STARS, metrics=(metric,)), np.random.default_rng(6)
+    gold = random.uniform(1, 5, 40)
+    near = (gold + random.normal(0, 1, 40)).astype(np.float32)[:, None]
+    assert not examine(task, gold, near, gold, surely=True).fault
+    faults = [examine(STARS, gold, random.uniform(1, 5, (40, 1)), gold, surely=True).fault for _ in range(20)]
+    assert sum(map(bool, faults)) >= 18 and any("no better than guessing (p = 0" in fault for fault in faults)
 
 
 @given(st.permutations(range(3)))
@@ -331,7 +400,7 @@ def test_two_of_five_labels_mixed_up_are_found_although_the_score_is_fair() -> N
     task = replace(TOPIC, labels=tuple("abcde"))
     gold, output = gold_and_guess(task, 300, 0.9)
     verdict = examine(task, gold, votes(np.array([0, 1, 2, 4, 3])[output], task), gold)
-    assert verdict.score is not None and verdict.majority is not None and verdict.score > verdict.majority + 0.2
+    assert verdict.score is not None and verdict.guess is not None and verdict.score > verdict.guess + 0.2
     assert "labels: {a: a, b: b, c: c, d: e, e: d}" in verdict.fault
 
 
@@ -367,8 +436,8 @@ def test_scores_that_go_with_nothing_are_refused() -> None:
     gold, _ = scores_of(1, 5, 0)
     output = np.random.default_rng(2).uniform(1, 5, (200, 1)).astype(np.float32)
     verdict = examine(STARS, gold, np.full_like(output, 3.0), gold)
-    assert verdict.score == verdict.majority == 0 and "pearson_spearman 0.0 " in verdict.fault
+    assert verdict.score == verdict.guess == 0 and "pearson_spearman 0.0 " in verdict.fault
     measured = replace(STARS, metrics=("mse",))
     verdict = examine(measured, gold, output, gold)
-    assert verdict.score is not None and verdict.majority is not None and verdict.score < verdict.majority < 0
+    assert verdict.score is not None and verdict.guess is not None and verdict.score < verdict.guess < 0
     assert "has not learnt" in verdict.fault

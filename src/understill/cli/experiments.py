@@ -263,6 +263,10 @@ Models = Annotated[
     typer.Option("--model", metavar="NAME", help="Only this model; may be repeated. RUN/NAME for one run of several."),
 ]
 
+ShowPrompts = Annotated[
+    int, typer.Option("--show-prompts", min=0, metavar="N", help="Only print N prompts for each language model.")
+]
+
 
 @app.command(
     epilog=examples_of(
@@ -279,9 +283,7 @@ def train(
     engine_name: EngineName = "local",
     address: Address = None,
     store: StoreUrl = None,
-    show_prompts: Annotated[
-        int, typer.Option("--show-prompts", min=0, metavar="N", help="Only print N prompts for each language model.")
-    ] = 0,
+    show_prompts: ShowPrompts = 0,
 ) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
@@ -310,7 +312,7 @@ def teach(
     recipe: RecipeFile,
     model: Models = None,
     sets: Sets = None,
-    show_prompts: Annotated[int, typer.Option("--show-prompts", min=0, metavar="N")] = 0,
+    show_prompts: ShowPrompts = 0,
 ) -> None:
     """Train models: the old name of `train`."""
     typer.echo("understill teach is now understill train; the old name works until the next release", err=True)

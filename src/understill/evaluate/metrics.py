@@ -144,6 +144,16 @@ def majority(task: Task, train_gold: Array, gold: Array, groups: Ints | None = N
     return {name: RANKED[name](ranked) if name in RANKED else by_chance[name] for name in task.metrics}
 
 
+def best_constant(task: Task, gold: Array, groups: Ints | None = None) -> tuple[Array, dict[str, float]]:
+    """Return the constant answer that scores best on these very rows, and its scores; of a ranking, an order's."""
+    if task.kind.grouped:
+        return np.zeros(gold.shape), majority(task, gold, gold, groups)
+    values = range(task.outputs) if task.kind.has_classes else [task.kind.simplest(task, gold)]
+    answers = [np.full(gold.shape, value, np.float64) for value in values]
+    scored = [(answer, score(task, gold, answer)) for answer in answers]
+    return max(scored, key=lambda each: primary(task, each[1]))
+
+
 def _any_order(task: Task, gold: Array, groups: Ints) -> dict[str, float]:
     """Return the mean scores of candidates in random orders."""
     rng = np.random.default_rng(0)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from understill.atomic import fingerprint, write_bytes, write_json
 from understill.data.encode import all_gold
+from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
 from understill.errors import UserError
@@ -27,11 +28,13 @@ from understill.pipeline.dataloader import Tokeniser
 from understill.pipeline.model_training import TrainedModel
 from understill.pipeline.plan.parts import cache_folder, max_length
 from understill.pipeline.recipe_data import read_data
+from understill.pipeline.teacher_selection import too_weak
 from understill.recipe import Recipe
 from understill.recipe.schema import EncoderSpec, HeadsSpec, LlmSpec, TaskSpec
 from understill.teachers import LlmTeacher, LlmType, Opening
 from understill.teachers.llm.choose import choose
 from understill.teachers.llm.prompts import texts_of
+from understill.teachers.verdict import examine
 from understill.train.device import pick_device
 
 log = logging.getLogger(__name__)
@@ -110,6 +113,7 @@ class _Rounds:
     def run(self) -> Recipe:
         """Spend the budget in rounds, until the dev score no longer rises; return the recipe of the best one."""
         settings, chosen = self.spec.llm, {name: list[str]() for name in self.tasks}
+        self._examine()
         if settings.budget is None:
             return self._settle(None)
         best: tuple[float, Recipe] | None = None
@@ -135,6 +139,18 @@ class _Rounds:
         assert best is not None
         write_json(self._folder(["rounds", best[1].model_dump(mode="json")]) / "rounds.json", {"rounds": history})
         return best[1]
+
+    def _examine(self) -> None:
+        """Ask about hand-labelled dev rows first, so that a model that guesses is refused before the rest is paid."""
+        faults: dict[tuple[str, str], str] = {}
+        for name in self.tasks if self.recipe.targets.weak == "stop" else ():
+            data, train = (self.loaded[name].splits[split] for split in ("dev", "train"))
+            if not np.isnan(gold := all_gold(data)).all():
+                logits = self._asked(self.teachers[name], data)
+                verdict = examine(data.task, gold, logits, all_gold(train), groups=grouping(data), surely=True)
+                faults |= {(str(self.spec.name), name): verdict.fault} if verdict.fault else {}
+        if faults:
+            raise too_weak(faults, len(self.tasks))
 
     # Which rows ------------------------------------------------------------------------------------------------------
 
@@ -225,10 +241,7 @@ class _Rounds:
 
     def _answers(self, teacher: LlmTeacher, data: TaskData, column: str) -> Path:
         """Write the rows of a split with the answers of a language model as labels; those without one are left out."""
-        progress = counting(
-            self.watch, lambda rows: Labelling(teacher.name, data.place, rows, data.rows, teacher.spending())
-        )
-        logits = teacher.logits(data, progress)
+        logits = self._asked(teacher, data)
         known = np.flatnonzero(~np.isnan(logits[:, 0]))
         if not len(known):
             raise UserError(f"teacher {teacher.name}: no answer about {data.place} can be read → try --show-prompts 3")
@@ -241,6 +254,13 @@ class _Rounds:
         path = self._folder([teacher.digest, data.fingerprint, lines]) / f"{data.split}.jsonl"
         write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
         return path
+
+    def _asked(self, teacher: LlmTeacher, data: TaskData) -> NDArray[np.float32]:
+        """Return a language model's answers to a split."""
+        progress = counting(
+            self.watch, lambda rows: Labelling(teacher.name, data.place, rows, data.rows, teacher.spending())
+        )
+        return teacher.logits(data, progress)
 
     def _folder(self, facts: Any) -> Path:
         """Return a folder for what was chosen or answered, by all that decided it."""

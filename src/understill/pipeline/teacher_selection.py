@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,12 +92,12 @@ def examine_teacher(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
     opened, splits = open_teacher(plan, teacher), plan.loaded[teacher.task].splits
     train = all_gold(splits["train"])
     verdict, scores = Verdict(None, {}, None, ""), {}
+    outside = not teacher.models  # it has learnt nothing here, so it must show beyond chance that it knows the task
     with teacher.verdict.build() as part:
         for data in dev_sets(plan.loaded, teacher.task):
             logits = opened.logits(data, progress_of(watch, teacher, data, opened))
             save_predictions(kept_at(part, data.place), data, Predictions(data.task, logits))
-            # A language model has learnt nothing here, so that it must show that it can do the task at all.
-            surely = teacher.spec.asked and "dev" not in plan.recipe.tasks[teacher.task].silver
+            surely = outside and "dev" not in plan.recipe.tasks[teacher.task].silver
             here = examine(data.task, all_gold(data), logits, train, groups=grouping(data), surely=surely)
             if here.scores:
                 scores[data.place] = here.scores
@@ -106,8 +106,8 @@ def examine_teacher(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
         if verdict.score is None and teacher.spec.sparse:
             # A file often has answers for other rows than dev's. Those with gold show as well what it is worth.
             data = splits["train"]
-            verdict = examine(data.task, train, opened.logits(data), train, "train", grouping(data))
-        facts = {"teacher": teacher.name, "task": teacher.task, "score": verdict.score, "majority": verdict.majority}
+            verdict = examine(data.task, train, opened.logits(data), train, "train", grouping(data), surely=outside)
+        facts = {"teacher": teacher.name, "task": teacher.task, "score": verdict.score, "guess": verdict.guess}
         write_json(part / "verdict.json", {**facts, "fault": verdict.fault, "scores": scores, **asked_by(opened)})
     watch(Examined(teacher.name, teacher.task, verdict.score, verdict.fault))
 
@@ -117,11 +117,16 @@ def refuse_weak(rule: TargetsSpec, teachers: Iterable[TeacherPlan], watch: Watch
     faults = {teacher: read_verdict(teacher).fault for teacher in teachers}
     weak = {teacher: fault for teacher, fault in faults.items() if fault and rule.weak != "keep"}
     if weak and rule.weak == "stop":
-        lines = [f"  {teacher.name} of {teacher.task}: {fault}" for teacher, fault in weak.items()]
-        more = "targets.weak: leave_out goes on without them, keep goes on with them"
-        raise UserError("\n".join([f"{len(weak)} of {len(faults)} teachers should not teach; {more}", *lines]))
+        raise too_weak({(teacher.name, teacher.task): fault for teacher, fault in weak.items()}, len(faults))
     for teacher, fault in weak.items():
         log.warning("%s: teacher %s is left out: %s", teacher.task, teacher.name, fault)
+
+
+def too_weak(faults: Mapping[tuple[str, str], str], count: int) -> UserError:
+    """Say which of so many teachers, by name and task, should not teach."""
+    lines = [f"  {name} of {task}: {fault}" for (name, task), fault in faults.items()]
+    more = "targets.weak: leave_out goes on without them, keep goes on with them"
+    return UserError("\n".join([f"{len(faults)} of {count} teachers should not teach; {more}", *lines]))
 
 
 def accepted(rule: TargetsSpec, teachers: Sequence[TeacherPlan]) -> bool:

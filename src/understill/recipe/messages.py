@@ -181,7 +181,7 @@ class Schema:
         if section is None or chosen is None:
             return []
         members = section.members() if chosen in section.members() else (chosen,)
-        return list(dict.fromkeys(key for member in members for key in member.model_fields))
+        return list(dict.fromkeys(key for member in members for key in member.proposed()))
 
     def _at(self, path: Path) -> tuple[Any, Any]:
         annotation, value = self.root, self.values
@@ -225,7 +225,7 @@ def _all_keys(root: type[Section]) -> tuple[Path, ...]:
 
 def _every_key(section: type[Section], above: Path = ()) -> Iterator[Path]:
     """Yield the path to every key of the schema; NAME stands for names that the user chooses."""
-    fields = {key: value.annotation for member in section.members() for key, value in member.model_fields.items()}
+    fields = {key: value.annotation for member in section.members() for key, value in member.proposed().items()}
     for key, annotation in fields.items():
         yield (*above, key)
         mapping = get_origin(annotation) is dict

@@ -40,6 +40,12 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     paths: ClassVar[tuple[str, ...]] = ()  # the keys that hold paths
+    written: ClassVar[tuple[str, ...]] = ()  # the keys that a run writes into its own recipe, and no message proposes
+
+    @classmethod
+    def proposed(cls) -> dict[str, FieldInfo]:
+        """Return the keys that messages may propose."""
+        return {key: field for key, field in cls.model_fields.items() if key not in cls.written}
 
     @classmethod
     def short(cls, value: Any) -> Any:

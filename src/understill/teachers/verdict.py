@@ -7,19 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from scipy.special import bdtrc
 
-from understill.evaluate.metrics import majority, primary, score
+from understill.evaluate.metrics import best_constant, primary, score
 from understill.evaluate.predict import settled
 from understill.inference.predictor import Predictions
 from understill.tasks import METRICS, Task
 from understill.tasks.metric import is_error
+from understill.teachers.luck import luck
 from understill.teachers.protocol import Floats, Logits
 
 #: A correlation from here on means that the scores are about the right thing.
 CORRELATED = 0.5
-#: From this p-value on, a lead over the majority guess may be chance.
+#: From this p-value on, a lead over guessing may be chance.
 SURE = 0.05
+GUESSES = (
+    "on {rows:,} rows that is no better than guessing (p = {p:.2f}, one-sided); "
+    "try another model or prompt or, if you think it is good, show it with more labelled rows"
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Verdict:
 
     score: float | None  # by the task's first metric, higher is better; None where no row could be scored
     scores: dict[str, float]
-    majority: float | None  # the same of the simplest guess
+    guess: float | None  # the same of the best constant answer to these rows; of rankings, of a random order
     fault: str  # what is wrong with it; empty where it is fine
 
 
@@ -42,7 +46,7 @@ def examine(
     *,
     surely: bool = False,
 ) -> Verdict:
-    """Score a teacher on the rows with gold that it answers; it must beat the majority guess, `surely` beyond chance.
+    """Score a teacher on the rows with gold that it answers; it must beat the best guess there, `surely` beyond chance.
 
     A ranking's `groups` are the numbers of its rows' queries; a query counts where all its rows are answered.
     """
@@ -52,7 +56,7 @@ def examine(
         return Verdict(None, {}, None, "")
     true, predicted = gold[known].astype(np.float64), Predictions(task, logits[known]).values
     train = true if np.isnan(train_gold).all() else train_gold.astype(np.float64)
-    scores, guess = score(task, true, predicted, groups), majority(task, train, true, groups)
+    scores, (constant, guess) = score(task, true, predicted, groups), best_constant(task, true, groups)
     reached, floor = primary(task, scores), primary(task, guess)
     if groups is not None:
         reason = _upside_down(task, true, predicted, groups, floor)
@@ -60,12 +64,13 @@ def examine(
         reason = _mixed_up(task, true, predicted, floor)
     else:
         reason = _strange_scale(true, predicted, train) if true.ndim == 1 else ""
-    if not reason and reached <= floor:
+    if not reason and surely:
+        p = luck(task, true, predicted, constant, groups)
+        reason = GUESSES.format(rows=len(true), p=p) if p >= SURE or reached <= floor else ""
+    elif not reason and reached <= floor:
         reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
-    if not reason and surely and task.kind.has_classes:
-        reason = _by_luck(true, predicted, task.kind.simplest(task, train))
-    name = task.metrics[0]
-    fault = f"{name} {_shown(name, scores)} on {split}, where the simplest guess has {_shown(name, guess)}: {reason}"
+    name, what = task.metrics[0], "a random order" if task.kind.grouped else "the best constant answer"
+    fault = f"{name} {_shown(name, scores)} on {split}, where {what} has {_shown(name, guess)}: {reason}"
     return Verdict(reached, scores, floor, fault if reason else "")
 
 
@@ -77,16 +82,6 @@ def _shown(metric: str, scores: dict[str, float]) -> str:
 def _by_chance(count: int) -> float:
     """Return how much better some other reading of a mere guesser's outputs may fit."""
     return float(max(0.1, 3.5 / np.sqrt(count)))
-
-
-def _by_luck(gold: Floats, predicted: Floats, guess: float) -> str:
-    """Say that a teacher is no better than guessing, where a sign test on the rows that differ finds no lead."""
-    better = int(((predicted == gold) & (gold != guess)).sum())
-    worse = int(((predicted != gold) & (gold == guess)).sum())
-    p = float(bdtrc(better - 1, better + worse, 0.5)) if better else 1.0
-    if p < SURE:
-        return ""
-    return f"on {len(gold):,} rows that is no better than guessing (p = {p:.2f}); take a larger model, or ask otherwise"
 
 
 def _mixed_up(task: Task, gold: Floats, predicted: Floats, floor: float) -> str:

@@ -51,10 +51,10 @@ def test_a_bit_or_a_cut_anywhere_is_an_answer_that_is_asked_for_again_or_one_sen
         file.write_bytes(damaged[: chance.randrange(len(content))] if chance.random() < 0.2 else damaged)
         try:
             cache = AnswerCache(file.parent)
-            found = {key: cache.get(key) for key in REPLIES}
-            assert all(found[key] in (None, REPLIES[key]) for key in REPLIES)
-            asked_again += None in found.values()
-            gone = any(found[key] is None and cache.known([key]) for key in REPLIES)
+            result = {key: cache.get(key) for key in REPLIES}
+            assert all(result[key] in (None, REPLIES[key]) for key in REPLIES)
+            asked_again += None in result.values()
+            gone = any(result[key] is None and cache.known([key]) for key in REPLIES)
             assert bool(cache.damaged()) >= gone, "verify names it too"
             assert cache.spent("run/llm").tokens >= 0
             cache.put("another", "m", REPLIES[f"{1:040d}"], "run/llm")

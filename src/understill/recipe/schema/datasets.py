@@ -58,6 +58,8 @@ class HubSpec(Section):
 class TaskSpec(Section):
     """One task: a named one with changes, or the user's own files and columns."""
 
+    written: ClassVar[tuple[str, ...]] = ("silver",)
+
     train: Names = ()
     dev: tuple[str, ...] | float | None = None  # files, or the share of train to hold out
     test: Names = ()

@@ -159,7 +159,7 @@ class TargetsSpec(Section):
     weights: Literal["equal", "dev"] | dict[str, Weight] = "equal"
     best: Best | None = None
     dtype: Literal["float16", "float32"] = "float16"
-    weak: Literal["stop", "leave_out", "keep"] = "stop"  # teachers that are no better than the majority guess
+    weak: Literal["stop", "leave_out", "keep"] = "stop"  # teachers that are no better than guessing
 
     @field_validator("weights", mode="before")
     @classmethod

@@ -27,6 +27,7 @@ class LlmServer(Section):
     """An OpenAI-compatible server, and what is asked of it."""
 
     paths: ClassVar[tuple[str, ...]] = ("prompt", "only")
+    written: ClassVar[tuple[str, ...]] = ("only",)
 
     endpoint: Text  # such as http://localhost:8080/v1
     model: Text

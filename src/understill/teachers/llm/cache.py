@@ -98,10 +98,12 @@ class AnswerCache:
 
     def get(self, key: str) -> LlmReply | None:
         """Return a reply that was paid for before; one that was damaged since has to be paid for again."""
-        found = self._row("SELECT text, tops, tokens_in, tokens_out, seconds, checksum FROM replies WHERE key = ?", key)
-        if found is None:
+        result = self._row(
+            "SELECT text, tops, tokens_in, tokens_out, seconds, checksum FROM replies WHERE key = ?", key
+        )
+        if result is None:
             return None
-        *row, checksum = found
+        *row, checksum = result
         if checksum != _checksum(key, row):
             log.warning("%s: an answer does not match its checksum; it is asked for again", self.path)
             return None

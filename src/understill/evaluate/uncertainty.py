@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
-from understill.evaluate.metrics import Array
-from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval
+from understill.evaluate.metrics import Array, Ints
+from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval, reach
 
 #: The probability with which a true difference of the minimal detectable size is significant.
 POWER = 0.8
@@ -23,6 +22,11 @@ class SeedScores:
 
     scores: Array  # [seeds]
     drawn: Array  # [seeds, resamples]
+    units: float = np.inf  # how many rows, queries or clusters were resampled
+
+    def of(self, seeds: Ints) -> SeedScores:
+        """Return some of the seeds, by their places."""
+        return SeedScores(self.scores[seeds], self.drawn[seeds], self.units)
 
     @property
     def mean(self) -> float:
@@ -49,9 +53,10 @@ class SeedScores:
     def seed_variance(self) -> float:
         """The variance of the mean that other seeds add to what other rows bring.
 
-        Few seeds may be alike by chance, so less of seed × row is taken out of their variance.
+        Few seeds may be alike by chance, so less of seed × row is taken out of their variance: the share with which
+        no luck of seeds makes more than 5 % of false positives where both sides have it alike.
         """
-        return max(self.seed_error - self.seed_by_row * (self.count - 1) / self.count, 0.0)
+        return max(self.seed_error - self.seed_by_row * ((self.count - 1) / self.count) ** 2, 0.0)
 
     @cached_property
     def seed_by_row(self) -> float:
@@ -66,23 +71,26 @@ class SeedScores:
     def interval(self) -> Interval:
         """Return the interval of the mean over other rows and, where there are several, other seeds.
 
-        Rows and seeds each have their own quantile, and still less of seed × row is taken out: with one side alone no
-        other makes up for seeds that are alike by chance.
+        The variance by rows is what resamples bring to all seeds alike; all in which seeds differ is in `seed_error`.
         """
         if self.count == 1:
-            low, high = np.quantile(self.by_rows, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-            return Interval(float(low), float(high))
-        free = self.count - 1
-        seeds = max(self.seed_error - self.seed_by_row * (free / self.count) ** 2, 0.0)
-        reach = float(np.hypot(_t(LEVEL) * self.by_rows.std(), _t(LEVEL, free) * seeds**0.5))
-        return Interval(self.mean - reach, self.mean + reach)
+            return _middle(self.by_rows)
+        shared = max(float(self.by_rows.var()) - self.seed_by_row, 0.0)
+        rows, many = _sampled(shared, self.units)
+        far = float(reach(rows, self.seed_error, (many, self.count - 1)))
+        return Interval(self.mean - far, self.mean + far)
+
+
+def _middle(drawn: Array) -> Interval:
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high))
 
 
 def mean_of_tasks(tasks: Sequence[SeedScores]) -> SeedScores:
     """Return the mean over tasks of each seed: a seed of a multi-task model is one unit, and tasks are fixed."""
     resamples = min(each.drawn.shape[1] for each in tasks)
     drawn = np.mean([each.drawn[:, :resamples] for each in tasks], axis=0)
-    return SeedScores(np.mean([each.scores for each in tasks], axis=0), drawn)
+    return SeedScores(np.mean([each.scores for each in tasks], axis=0), drawn, sum(each.units for each in tasks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,49 +101,54 @@ class WeightedMean:
     drawn: Array  # [resamples], by rows alone
     rows: float  # variance by rows
     seeds: tuple[float, ...]  # variance by the seeds of each side; 0 for one seed, which stands for itself
-    degrees: float  # of freedom, Welch's
+    degrees: tuple[float, float]  # of freedom, of the variance by rows and, Welch's, of that by seeds
 
     @property
     def error(self) -> float:
         """The standard error."""
         return float((self.rows + sum(self.seeds)) ** 0.5)
 
-    def interval(self) -> Interval:
-        """Return the interval of the value: of the resamples where only rows vary, else by Student's t."""
-        if not any(self.seeds):
-            low, high = np.quantile(self.drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-            return Interval(float(low), float(high))
-        reach = _t(LEVEL, self.degrees) * self.error
-        return Interval(self.value - reach, self.value + reach)
+    def reach(self, level: float = LEVEL) -> float:
+        """Return how far the interval of a level reaches to each side."""
+        return float(reach(self.rows, sum(self.seeds), self.degrees, level))
+
+    def p(self) -> float:
+        """Return the p-value of the value against 0: that of the interval that ends there, by bisection."""
+        low, high = -16.0, 0.0  # powers of ten
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.reach(1 - 10**middle) < abs(self.value) else (middle, high)
+        return float(10**high)
 
 
-def _t(level: float, degrees: float = np.inf) -> float:
-    """Return how many standard errors an interval reaches to each side."""
-    return float(special.stdtrit(degrees, (1 + level) / 2))
-
-
-def estimate(sides: Sequence[SeedScores], weights: Sequence[float], units: int) -> WeightedMean:
-    """Return a weighted sum of sides' mean scores over so many rows, or other units, that all of them answered."""
+def estimate(sides: Sequence[SeedScores], weights: Sequence[float]) -> WeightedMean:
+    """Return a weighted sum of sides' mean scores over the rows, or other units, that all of them answered."""
     weighted = list(zip(weights, sides, strict=True))
     drawn = np.sum([weight * side.by_rows for weight, side in weighted], axis=0)
-    rows = float(drawn.var())
+    rows, many = _sampled(float(drawn.var()), sides[0].units)
     seeds = tuple(weight**2 * side.seed_variance for weight, side in weighted)
     several = [(weight**2 * side.seed_error, side.count - 1) for weight, side in weighted if side.count > 1]
-    # Welch and Satterthwaite: a variance that is estimated from few seeds is itself uncertain.
-    doubt = rows**2 / max(units - 1, 1) + sum(error**2 / free for error, free in several)
-    least = float(min((free for _, free in several), default=max(units - 1, 1)))
-    degrees = max((rows + sum(seeds)) ** 2 / doubt, least) if doubt else least
+    # Welch: a variance that is estimated from few seeds is itself uncertain.
+    doubt = sum(error**2 / free for error, free in several)
+    least = min((free for _, free in several), default=many)
+    few = sum(error for error, _ in several) ** 2 / doubt if doubt else least
     value = float(sum(weight * side.mean for weight, side in weighted))
-    return WeightedMean(value, drawn, rows, seeds, degrees)
+    return WeightedMean(value, drawn, rows, seeds, (many, float(few)))
 
 
-def difference(one: SeedScores, other: SeedScores, units: int, discordant: int) -> Difference:
+def _sampled(variance: float, units: float) -> tuple[float, float]:
+    """Return a variance by rows as it is of so few of them, where a resample's is of those rows; and its degrees."""
+    many = max(units - 1, 1.0)
+    return variance * (1 + 1 / many), many
+
+
+def difference(one: SeedScores, other: SeedScores, discordant: int) -> Difference:
     """Compare two sides over the same rows: one's mean minus the other's.
 
-    With one seed a side it is the paired bootstrap, and about these very models. With more, the p-value is Welch's t
-    of the variance by rows and by seeds. The effect is the delta in standard deviations of one unit's contribution.
+    With one seed a side it is the paired bootstrap, and about these very models. With more, p follows from the
+    variance by rows and by seeds. The effect is the delta in standard deviations of one unit's contribution.
     """
-    result = estimate([one, other], [1.0, -1.0], units)
+    result = estimate([one, other], [1.0, -1.0])
     several = max(one.count, other.count) > 1
     test = "bootstrap, Welch's t" if several else "paired bootstrap"
     # p is bounded below by a sign test on the discordant rows: no resampling can be surer than that.
@@ -144,16 +157,17 @@ def difference(one: SeedScores, other: SeedScores, units: int, discordant: int) 
     if error <= EQUAL:
         p = 1.0 if abs(delta) <= EQUAL else least
         return Difference(delta, Interval(delta, delta), p, 0.0 if p == 1 else None, test)
-    spread = (result.rows * units) ** 0.5
+    spread = (result.rows * one.units) ** 0.5
     effect = delta / spread if spread > EQUAL else None
+    far = result.reach()
     if several:
-        p = 2 * float(special.stdtr(result.degrees, -abs(delta) / error))
+        interval, p = Interval(delta - far, delta + far), result.p()
     else:
-        p = _resampled_p(delta, result.drawn, effect or 0.0)
+        interval, p = _middle(result.drawn), _resampled_p(delta, result.drawn, effect or 0.0)
     # A true difference of this size is significant with probability POWER.
-    detectable = (_t(LEVEL, result.degrees) + float(special.stdtrit(result.degrees, POWER))) * error
+    detectable = far + result.reach(2 * POWER - 1)
     parts = (result.rows, *result.seeds)
-    return Difference(delta, result.interval(), max(least, p), effect, test, detectable, error, result.degrees, parts)
+    return Difference(delta, interval, max(least, p), effect, test, detectable, error, result.degrees, parts)
 
 
 def _resampled_p(delta: float, drawn: Array, effect: float) -> float:
@@ -183,19 +197,20 @@ class Ratio(NamedTuple):
 
 
 def ratio(
-    sides: Sequence[SeedScores], over: Sequence[float], under: Sequence[float], units: int, floor: float = 0.0
+    sides: Sequence[SeedScores], over: Sequence[float], under: Sequence[float], floor: float = 0.0
 ) -> Ratio | None:
     """Return the ratio of two weighted sums of sides' mean scores, each above a floor, with Fieller's interval.
 
     None where the denominator is not positive.
     """
-    top, bottom = estimate(sides, over, units), estimate(sides, under, units)
+    top, bottom = estimate(sides, over), estimate(sides, under)
     above, below = top.value - floor, bottom.value - floor
     if below <= EQUAL:
         return None
     value = above / below
     rest = [one - value * other for one, other in zip(over, under, strict=True)]
-    limit = _t(LEVEL, estimate(sides, rest, units).degrees) ** 2
+    tested = estimate(sides, rest)
+    limit = (tested.reach() / tested.error) ** 2 if tested.error else 0.0
     shared = float(np.cov(top.drawn, bottom.drawn, ddof=0)[0, 1])
     shared += sum(a * b * side.seed_variance for a, b, side in zip(over, under, sides, strict=True))
     # The interval holds every ratio r for which the numerator less r times the denominator may be 0.

@@ -32,14 +32,14 @@ def test_the_noise_of_seed_and_row_counts_once() -> None:
     totals = []
     for _ in range(300):
         side = simulated(rng, 4, 0.02 * rng.normal(size=2000), 0.03, 0.01)
-        totals.append(side.by_rows.var() + side.seed_error - side.seed_by_row)
+        totals.append(side.by_rows.var() + side.spread.error - side.spread.by_row)
     assert np.mean(totals) == pytest.approx(0.02**2 + (0.03**2 + 0.01**2) / 4, rel=0.05)
 
 
 def test_seeds_that_vary_by_their_rows_alone_add_nothing() -> None:
     rng = np.random.default_rng(1)
     sides = [simulated(rng, 5, 0.02 * rng.normal(size=2000), 0.0, 0.02) for _ in range(200)]
-    added = np.mean([side.seed_error - side.seed_by_row for side in sides])
+    added = np.mean([side.spread.error - side.spread.by_row for side in sides])
     assert abs(added) < 0.1 * 0.02**2 / 5
 
 
@@ -134,7 +134,7 @@ def test_the_mean_of_tasks_is_taken_seed_by_seed(seeds: int, tasks: int) -> None
 def test_gains_and_losses_of_a_seed_on_two_tasks_cancel() -> None:
     ups = np.array([0.1, -0.1, 0.05, -0.05])
     tasks = [SeedScores(0.8 + sign * ups, np.repeat((0.8 + sign * ups)[:, None], 9, 1)) for sign in (1, -1)]
-    assert mean_of_tasks(tasks).seed_error == pytest.approx(0)
+    assert mean_of_tasks(tasks).spread.error == pytest.approx(0)
     assert estimate([tasks[0]], [1.0]).error > 0.02
 
 

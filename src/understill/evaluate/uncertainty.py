@@ -16,6 +16,32 @@ from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval,
 POWER = 0.8
 
 
+class SeedSpread(NamedTuple):
+    """How a mean over seeds varies by them, in squared standard errors; not at all for one seed."""
+
+    error: float  # what Welch's t has, the noise of seed × row included
+    by_row: float  # the noise of seed × row, which is in `error` and in resamples, and must count once
+    seeds: int
+
+    @property
+    def added(self) -> float:
+        """What other seeds add to what other rows bring.
+
+        Few seeds may be alike by chance, so less of seed × row is taken out of their variance: the share with which
+        no luck of seeds makes more than 5 % of false positives where both sides have it alike.
+        """
+        return max(self.error - self.by_row * ((self.seeds - 1) / self.seeds) ** 2, 0.0)
+
+    def interval(self, mean: float, by_rows: float, units: float) -> Interval:
+        """Return the interval of the mean, which resamples of so many units vary by so much.
+
+        The variance by rows is what resamples bring to all seeds alike; all in which seeds differ is in `error`.
+        """
+        rows, many = _sampled(max(by_rows - self.by_row, 0.0), units)
+        far = float(reach(rows, self.error, (many, self.seeds - 1)))
+        return Interval(mean - far, mean + far)
+
+
 @dataclass(frozen=True, eq=False)
 class SeedScores:
     """The scores of one side's seeds on the rows themselves, and on resamples of them."""
@@ -45,40 +71,22 @@ class SeedScores:
         return len(self.scores)
 
     @cached_property
-    def seed_error(self) -> float:
-        """The squared standard error of the mean by its seeds: what Welch's t has, the noise of seed × row included."""
-        return float(self.scores.var(ddof=1)) / self.count if self.count > 1 else 0.0
-
-    @cached_property
-    def seed_variance(self) -> float:
-        """The variance of the mean that other seeds add to what other rows bring.
-
-        Few seeds may be alike by chance, so less of seed × row is taken out of their variance: the share with which
-        no luck of seeds makes more than 5 % of false positives where both sides have it alike.
-        """
-        return max(self.seed_error - self.seed_by_row * ((self.count - 1) / self.count) ** 2, 0.0)
-
-    @cached_property
-    def seed_by_row(self) -> float:
-        """The noise of seed × row, which is in `seed_error` and in the resamples, and must count once.
+    def spread(self) -> SeedSpread:
+        """How the mean varies by its seeds.
 
         Each seed's resamples vary by rows and by seed × row; the mean's vary by rows and a share of seed × row.
         """
         if self.count == 1:
-            return 0.0
-        return (float(self.drawn.var(axis=1).mean()) - float(self.by_rows.var())) / (self.count - 1)
+            return SeedSpread(0.0, 0.0, 1)
+        free = self.count - 1
+        by_row = (float(self.drawn.var(axis=1).mean()) - float(self.by_rows.var())) / free
+        return SeedSpread(float(self.scores.var(ddof=1)) / self.count, by_row, self.count)
 
     def interval(self) -> Interval:
-        """Return the interval of the mean over other rows and, where there are several, other seeds.
-
-        The variance by rows is what resamples bring to all seeds alike; all in which seeds differ is in `seed_error`.
-        """
+        """Return the interval of the mean over other rows and, where there are several, other seeds."""
         if self.count == 1:
             return _middle(self.by_rows)
-        shared = max(float(self.by_rows.var()) - self.seed_by_row, 0.0)
-        rows, many = _sampled(shared, self.units)
-        far = float(reach(rows, self.seed_error, (many, self.count - 1)))
-        return Interval(self.mean - far, self.mean + far)
+        return self.spread.interval(self.mean, float(self.by_rows.var()), self.units)
 
 
 def _middle(drawn: Array) -> Interval:
@@ -113,26 +121,35 @@ class WeightedMean:
         return float(reach(self.rows, sum(self.seeds), self.degrees, level))
 
     def p(self) -> float:
-        """Return the p-value of the value against 0: that of the interval that ends there, by bisection."""
-        low, high = -16.0, 0.0  # powers of ten
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.reach(1 - 10**middle) < abs(self.value) else (middle, high)
-        return float(10**high)
+        """Return the p-value of the value against 0: that of the interval that ends there, in ever finer steps."""
+        powers = np.linspace(-16, 0, 65)
+        for _ in range(4):
+            far = reach(self.rows, sum(self.seeds), self.degrees, 1 - 10**powers)  # the larger p, the shorter
+            end = np.clip(int((far > abs(self.value)).sum()), 1, len(powers) - 1)
+            powers = np.linspace(powers[end - 1], powers[end], 65)
+        return float(10 ** powers[-1])
 
 
 def estimate(sides: Sequence[SeedScores], weights: Sequence[float]) -> WeightedMean:
     """Return a weighted sum of sides' mean scores over the rows, or other units, that all of them answered."""
     weighted = list(zip(weights, sides, strict=True))
-    drawn = np.sum([weight * side.by_rows for weight, side in weighted], axis=0)
-    rows, many = _sampled(float(drawn.var()), sides[0].units)
-    seeds = tuple(weight**2 * side.seed_variance for weight, side in weighted)
-    several = [(weight**2 * side.seed_error, side.count - 1) for weight, side in weighted if side.count > 1]
+    value = float(sum(weight * side.mean for weight, side in weighted))
+    drawn: Array = np.sum([weight * side.by_rows for weight, side in weighted], axis=0)
+    spreads = [(weight, side.spread) for weight, side in weighted]
+    return weigh(value, drawn, float(drawn.var()), sides[0].units, spreads)
+
+
+def weigh(
+    value: float, drawn: Array, by_rows: float, units: float, spreads: Sequence[tuple[float, SeedSpread]]
+) -> WeightedMean:
+    """Return a weighted sum of means over seeds, which resamples of so many units vary by so much."""
+    rows, many = _sampled(by_rows, units)
+    several = [(weight**2 * side.error, side.seeds - 1) for weight, side in spreads if side.seeds > 1]
     # Welch: a variance that is estimated from few seeds is itself uncertain.
     doubt = sum(error**2 / free for error, free in several)
     least = min((free for _, free in several), default=many)
     few = sum(error for error, _ in several) ** 2 / doubt if doubt else least
-    value = float(sum(weight * side.mean for weight, side in weighted))
+    seeds = tuple(weight**2 * side.added for weight, side in spreads)
     return WeightedMean(value, drawn, rows, seeds, (many, float(few)))
 
 
@@ -212,7 +229,7 @@ def ratio(
     tested = estimate(sides, rest)
     limit = (tested.reach() / tested.error) ** 2 if tested.error else 0.0
     shared = float(np.cov(top.drawn, bottom.drawn, ddof=0)[0, 1])
-    shared += sum(a * b * side.seed_variance for a, b, side in zip(over, under, sides, strict=True))
+    shared += sum(a * b * side.spread.added for a, b, side in zip(over, under, sides, strict=True))
     # The interval holds every ratio r for which the numerator less r times the denominator may be 0.
     a, b, c = below**2 - limit * bottom.error**2, above * below - limit * shared, above**2 - limit * top.error**2
     if a <= 0:

@@ -33,7 +33,8 @@ SHIFT = 0.25
 RESAMPLES = 200
 #: How many rows are of the positive class.
 RATE = 0.6
-MEAN = "mean of 8"
+#: Of eight tasks.
+MEAN = "mean"
 
 
 def world(

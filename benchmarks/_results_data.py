@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
-from understill.evaluate.significance import Difference, Summary, compare_seeds, summarise
+import numpy as np
+
+from understill.evaluate.metrics import Array
+from understill.evaluate.significance import Difference, Interval, Summary, compare_seeds, summarise
+from understill.evaluate.uncertainty import SeedSpread, weigh
 from understill.numbers import fixed
 from understill.recipe.yaml import read_yaml
 
@@ -104,31 +108,82 @@ def scores(model: str, column: str = "mean") -> dict[int, float]:
     return {seed: 100 * value for seed, value in values.items() if value is not None}
 
 
+def dev_set(task: str, places: Container[str]) -> str:
+    """Name GLUE's own dev set: it has another name where weights were chosen on held-out rows of train."""
+    return f"{task}/dev_official" if f"{task}/dev_official" in places else f"{task}/dev"
+
+
 def _score(places: dict[str, dict[str, float]], column: str) -> float | None:
     if column == "mean":
         each = [_score(places, task) for task in GLUE]
         return None if None in each else fmean(value for value in each if value is not None)
     task, _, more = column.partition(".")
     split = "dev_mismatched" if more == "mismatched" else "dev"
-    # Where weights were chosen on held-out rows of train, GLUE's own dev set has another name.
-    values = places.get(f"{task}/dev_official" if split == "dev" else "") or places.get(f"{task}/{split}")
+    values = places.get(dev_set(task, places) if split == "dev" else f"{task}/{split}")
     if values is None:
         return None
     return values.get(more) if more and more != "mismatched" else next(iter(values.values()))
 
 
+class RowVariance(NamedTuple):
+    """How far means over seeds of some models vary by rows, in points squared."""
+
+    covariance: Array  # [models, models]
+    seed_by_row: Array  # [models]
+    rows: float
+
+
+def row_variance(models: Sequence[str], column: str) -> RowVariance | None:
+    """Return what is kept in rows.json; None where it is not of all these models with all their seeds."""
+    kept, tasks = stored("rows"), list(GLUE) if column == "mean" else [column]
+    if not kept or any(kept["seeds"].get(model) != sorted(scores(model, column)) for model in models):
+        return None
+    each = [kept["tasks"].get(task) for task in tasks]
+    if any(facts is None or not {*models} <= {*facts["models"]} for facts in each):
+        return None
+    places = [[facts["models"].index(model) for model in models] for facts in each]
+    # Tasks are resampled by themselves, so the variance of their mean is the sum over the square of their number.
+    covariance = [np.array(facts["covariance"])[np.ix_(at, at)] for facts, at in zip(each, places, strict=True)]
+    by_both = [np.array(facts["seed_by_row"])[at] for facts, at in zip(each, places, strict=True)]
+    share, rows = len(tasks) ** 2, sum(facts["rows"] for facts in each)
+    return RowVariance(np.sum(covariance, axis=0) / share, np.sum(by_both, axis=0) / share, rows)
+
+
+def _spread(values: Sequence[float], by_row: float) -> SeedSpread:
+    return SeedSpread(float(np.var(values, ddof=1)) / len(values), by_row, len(values))
+
+
 def summary(model: str, column: str = "mean") -> Summary | None:
-    """Return a model's scores over seeds, summed up; None where there are none."""
-    values = scores(model, column)
-    return summarise(list(values.values())) if values else None
+    """Return a model's scores over seeds, summed up; None where there are none.
+
+    The interval is over rows too where answers row by row are kept, else over seeds alone.
+    """
+    values = list(scores(model, column).values())
+    if not values:
+        return None
+    result, kept = summarise(values), row_variance([model], column)
+    if kept is None or len(values) < 2:
+        return result
+    spread = _spread(values, kept.seed_by_row[0])
+    return result._replace(interval=spread.interval(result.mean, kept.covariance[0, 0], kept.rows))
 
 
 def gain(model: str, against: str, column: str = "mean") -> Difference | None:
-    """Compare two models over seeds; of one with a single seed, with the same seed of the other."""
+    """Compare two models over seeds, and rows where answers of both are kept; one seed with the other's same seed."""
     one, other = scores(model, column), scores(against, column)
     if len(one) == 1 and (shared := one.keys() & other.keys()):
         other = {seed: other[seed] for seed in shared}
-    return compare_seeds(list(one.values()), list(other.values())) if one and other else None
+    if not one or not other:
+        return None
+    sides = [list(one.values()), list(other.values())]
+    result, kept = compare_seeds(*sides), row_variance([model, against], column)
+    if kept is None or min(map(len, sides)) < 2:
+        return result
+    signs = np.array([1.0, -1.0])
+    spreads = [(1.0, _spread(*each)) for each in zip(sides, kept.seed_by_row, strict=True)]
+    tested = weigh(result.delta, np.empty(0), float(signs @ kept.covariance @ signs), kept.rows, spreads)
+    far = tested.reach()
+    return result._replace(interval=Interval(result.delta - far, result.delta + far), p=tested.p())
 
 
 # Expressions ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from _results_data import (
     evaluate,
     gain,
     plan,
+    row_variance,
     seed_minutes,
     seeds_asked,
     seeds_measured,
@@ -61,7 +62,8 @@ def table(name: str) -> str:
         lines.append([*line, *[fixed(float(paper[label]), 1) if label in paper else NONE] * bool(paper)])
         if below and set(apart := [_difference(row, column) for column in columns]) != {NONE}:
             lines.append(["difference (95 %)", NONE, *apart])
-    return "\n\n".join(part for part in (_drawn(lines) if there else "", _notes(spec, there), _missing(rows)) if part)
+    notes = _notes(spec, there, columns[-1])
+    return "\n\n".join(part for part in (_drawn(lines) if there else "", notes, _missing(rows)) if part)
 
 
 def rows_of(name: str) -> dict[str, dict[str, str]]:
@@ -108,13 +110,16 @@ def _missing(rows: dict[str, dict[str, str]]) -> str:
     return f"Still to be measured: {', '.join(names)}; about {minutes:.0f} minutes on one H200." if names else ""
 
 
-def _notes(spec: dict[str, Any], there: dict[str, dict[str, str]]) -> str:
-    """Name the files of a table, and the lines of the protocol that it does not keep."""
+def _notes(spec: dict[str, Any], there: dict[str, dict[str, str]], column: str) -> str:
+    """Name the files of a table, the lines of the protocol that it does not keep, and what its intervals are over."""
     if not there:
         return ""
     files = dict.fromkeys(row["of"].partition("/")[0] for row in there.values())
     lines = [PROTOCOL[key] for key in spec.get("breaks", ())]
     kept = f"Not by the protocol: {'; '.join(lines)}." if lines else "By the protocol."
+    over = [label for label, row in there.items() if row_variance([row["of"]], column)]
+    whose = "" if len(over) == len(there) else f" of {', '.join(over)}"
+    kept += f" Intervals{whose} are over seeds and rows{', others over seeds alone' * bool(whose)}." if over else ""
     return f"{kept} Files: {', '.join(f'[{name}](results/{name}.json)' for name in files)}."
 
 

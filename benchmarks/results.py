@@ -5,6 +5,7 @@ python benchmarks/results.py --missing                  # what is not measured y
 python benchmarks/results.py --add runs/bam --row bam   # keep a finished run's scores as docs/results/bam.json
 python benchmarks/results.py --add runs/bam --row bam --predictions   # and the answers of its models, row by row
 python benchmarks/results.py --check bam --glue path/to/glue          # do kept answers give the kept scores?
+python benchmarks/results.py --rows --glue path/to/glue               # how far scores of kept answers vary by rows
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +25,11 @@ import _results_data as data
 import _results_pages as pages
 from understill.errors import UserError
 from understill.pipeline.record import read_record
+from understill.tasks import Task
 
 ANSWERS = data.RESULTS / "predictions"
+#: Resamples of the dev sets, from which variances by rows are taken.
+RESAMPLES = 10_000
 
 
 # What is missing ------------------------------------------------------------------------------------------------------
@@ -149,6 +154,11 @@ def written(facts: dict[str, Any]) -> str:
 # Answers row by row ---------------------------------------------------------------------------------------------------
 
 
+def answers_at(name: str) -> Path:
+    """Return where the answers of a run are kept."""
+    return ANSWERS / f"{name}.npz"
+
+
 def answers_of(run: Path) -> Iterator[tuple[str, int, str, np.ndarray]]:
     """Yield column, seed, place and answers, in the order of the dev set's rows: class numbers, or scores."""
     from understill.evaluate.predict import kept_at, kept_task, read_kept
@@ -166,7 +176,7 @@ def answers_of(run: Path) -> Iterator[tuple[str, int, str, np.ndarray]]:
 
 def keep_answers(run: Path, name: str) -> Path:
     """Keep the answers of a run's models: an array for each column and dev set, a row for each row, by seed."""
-    path = ANSWERS / f"{name}.npz"
+    path = answers_at(name)
     arrays: dict[str, dict[int, np.ndarray]] = {}
     for key, seed, one in kept_answers(name):
         arrays.setdefault(key, {})[seed] = one
@@ -183,7 +193,7 @@ def keep_answers(run: Path, name: str) -> Path:
 
 def kept_answers(name: str) -> Iterator[tuple[str, int, np.ndarray]]:
     """Yield what is kept of a run: "column:place", seed, and answers in the order of the dev set's rows."""
-    path = ANSWERS / f"{name}.npz"
+    path = answers_at(name)
     if path.exists():
         with np.load(path, allow_pickle=False) as arrays:
             for key in arrays.files:
@@ -191,27 +201,72 @@ def kept_answers(name: str) -> Iterator[tuple[str, int, np.ndarray]]:
                 yield from ((what, int(seed), arrays[key][:, at]) for at, seed in enumerate(seeds.split()))
 
 
-def check(name: str, glue: Path) -> tuple[int, float]:
-    """Score kept answers by GLUE's own labels; return how many scores, and how far the worst is from the kept one."""
-    import tempfile
-
+def scored_answers(name: str, glue: Path) -> Iterator[tuple[str, str, int, Task, np.ndarray, np.ndarray]]:
+    """Yield what is kept of a run with GLUE's own labels: column, place, seed, task, gold and answers."""
     from understill.data.encode import all_gold
     from understill.data.load import load_tasks
-    from understill.evaluate.metrics import score
     from understill.recipe import load_recipe
 
     recipe = data.ROOT / "recipes" / f"{data.plan()['runs'][name]['recipe']}.yaml"
-    count, worst = 0, 0.0
     with tempfile.TemporaryDirectory() as cache:
         tasks = load_tasks(load_recipe(recipe, (*data.settings(name), f"data.glue={glue}")), Path(cache))
         for what, seed, one in kept_answers(name):
             column, _, place = what.rpartition(":")
             task, _, split = place.partition("/")
-            mine = score(tasks[task].task, all_gold(tasks[task].splits[split]), one.astype(np.float64))
-            kept = data.stored(name)["scores"][column][str(seed)][place]
-            apart = [abs(mine[metric] - value) for metric, value in kept.items()]
-            count, worst = count + len(apart), max(worst, *apart)
+            yield column, place, seed, tasks[task].task, all_gold(tasks[task].splits[split]), one.astype(np.float64)
+
+
+def check(name: str, glue: Path) -> tuple[int, float]:
+    """Score kept answers by GLUE's own labels; return how many scores, and how far the worst is from the kept one."""
+    from understill.evaluate.metrics import score
+
+    count, worst = 0, 0.0
+    for column, place, seed, task, gold, one in scored_answers(name, glue):
+        mine = score(task, gold, one)
+        kept = data.stored(name)["scores"][column][str(seed)][place]
+        apart = [abs(mine[metric] - value) for metric, value in kept.items()]
+        count, worst = count + len(apart), max(worst, *apart)
     return count, worst
+
+
+def measure_rows(glue: Path) -> Path:
+    """Keep how far the means over seeds of all models with kept answers vary by rows, together, on each task."""
+    from understill.evaluate.bootstrap import resample
+
+    answers: dict[str, dict[str, list[np.ndarray]]] = {}
+    known: dict[str, tuple[Task, np.ndarray]] = {}
+    seeds: dict[str, set[int]] = {}
+    for name in (name for name in data.plan()["runs"] if answers_at(name).exists()):
+        for column, place, seed, task, gold, one in sorted(scored_answers(name, glue), key=lambda each: each[2]):
+            model, there = f"{name}/{column}", data.stored(name)["scores"][column][str(seed)]
+            if task.name in data.GLUE and place == data.dev_set(task.name, there):
+                answers.setdefault(task.name, {}).setdefault(model, []).append(one)
+                known[task.name] = task, gold
+                seeds.setdefault(model, set()).add(seed)
+    tasks = {}
+    for place, models in answers.items():
+        stacked = np.concatenate([np.stack(own) for own in models.values()])
+        resampled = resample(*known[place], stacked, resamples=RESAMPLES)
+        starts = np.cumsum([0, *map(len, models.values())]).tolist()
+        sides = [resampled.seeds(start, len(own)) for start, own in zip(starts, models.values(), strict=False)]
+        covariance = 1e4 * np.atleast_2d(np.cov([side.by_rows for side in sides], ddof=0))
+        tasks[place] = {
+            "rows": resampled.units,
+            "models": list(models),
+            "seed_by_row": [float(f"{1e4 * side.spread.by_row:.4g}") for side in sides],
+            "covariance": [[float(f"{value:.4g}") for value in row] for row in covariance],
+        }
+    facts = {
+        "about": f"variances by rows of means over seeds, points squared, by {RESAMPLES:,} resamples of kept answers",
+        "command": "python benchmarks/results.py --rows --glue path/to/glue",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "seeds": {model: sorted(own) for model, own in seeds.items()},
+    }
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items()]
+    each = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in tasks.items())
+    path = data.RESULTS / "rows.json"
+    path.write_text("{\n" + ",\n".join([*lines, f' "tasks": {{\n{each}\n }}']) + "\n}\n", encoding="utf-8")
+    return path
 
 
 # The program ----------------------------------------------------------------------------------------------------------
@@ -236,7 +291,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--predictions", action="store_true", help="keep the answers of its models too")
     parser.add_argument("--together", type=int, default=1, metavar="N", help="so many runs shared the GPU")
     parser.add_argument("--check", metavar="NAME", choices=data.plan()["runs"], help="score the kept answers of a run")
-    parser.add_argument("--glue", type=Path, default=Path("path/to/glue"), help="the folder of GLUE, for --check")
+    parser.add_argument("--rows", action="store_true", help="measure how far scores of kept answers vary by rows")
+    parser.add_argument("--glue", type=Path, default=Path("path/to/glue"), help="the folder of GLUE, for these two")
     given = parser.parse_args(arguments)
     if bool(given.add) != bool(given.row):
         parser.error("--add RUN goes with --row NAME")
@@ -248,6 +304,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{count} scores of kept answers, at most {100 * worst:.3f} points from the kept scores")
         else:
             made = [add(given.add, given.row, given.together)] if given.add else []
+            made += [measure_rows(given.glue)] if given.rows else []
             made += [keep_answers(given.add, given.row)] if given.add and given.predictions else []
             for path in [*made, *([] if made else write())]:
                 print(f"written: {path.relative_to(data.ROOT)}, {path.stat().st_size:,} bytes", file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,10 @@ import pytest
 
 from understill import pipeline
 from understill.errors import UserError
+from understill.evaluate.significance import Interval
+from understill.pipeline.aggregate import side_of
+from understill.pipeline.comparison import score_side
+from understill.pipeline.record import Run
 from understill.recipe import Recipe, load_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -164,6 +168,23 @@ def test_a_run_of_its_row_is_taken_in_and_its_kept_answers_give_its_kept_scores(
         }
     )
     assert set(own) == {"rte/dev", "rte/dev_official", "stsb/dev", "stsb/dev_official"}
+    alone = results.data.summary("row/model", "rte").interval
+    results.measure_rows(small_glue)
+    results.data.stored.cache_clear()
+    for task in ("rte", "stsb"):
+        both = results.data.summary("row/model", task).interval
+        assert (100 * np.array(compared(study, f"{task}/dev_official"))) == pytest.approx(tuple(both), abs=1.5), (
+            "as `compare`"
+        )
+    assert results.data.summary("row/model", "rte").interval != alone
+    assert results.data.row_variance(["row/model"], "mean") is None, "six tasks are not there"
+
+
+def compared(study: Sequence[Run], place: str) -> Interval:
+    """The interval that `compare` has of a model's seeds."""
+    interval = score_side(side_of(study, "model"))[place].interval
+    assert interval is not None
+    return interval
 
 
 def test_a_run_of_another_recipe_is_refused(results: Any, store: Path, make_tiny: Callable[..., Recipe]) -> None:

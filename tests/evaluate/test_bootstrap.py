@@ -35,7 +35,7 @@ def compare_models(task: Task, gold: Array, ones: Array, others: Array, **option
     """Compare two sides of several seeds each: the ones' mean minus the others'."""
     resampled = resample(task, gold, np.concatenate([ones, others]), **options)
     sides = resampled.seeds(0, len(ones)), resampled.seeds(len(ones), len(others))
-    return difference(*sides, resampled.units, resampled.discordant)
+    return difference(*sides, resampled.discordant)
 
 
 def paired_bootstrap(task: Task, gold: Array, one: Array, other: Array, **options: Any) -> Difference:

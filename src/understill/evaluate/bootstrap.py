@@ -33,7 +33,7 @@ class Resampled(NamedTuple):
 
     def seeds(self, start: int, count: int) -> SeedScores:
         """Return some of the models as the seeds of one side."""
-        return SeedScores(self.scores[start : start + count], self.drawn[start : start + count])
+        return SeedScores(self.scores[start : start + count], self.drawn[start : start + count], self.units)
 
 
 def resample(

@@ -8,13 +8,38 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
-from understill.evaluate.metrics import Array
-from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval
+from understill.evaluate.metrics import Array, Ints
+from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval, reach
 
 #: The probability with which a true difference of the minimal detectable size is significant.
 POWER = 0.8
+
+
+class SeedSpread(NamedTuple):
+    """How a mean over seeds varies by them, in squared standard errors; not at all for one seed."""
+
+    error: float  # what Welch's t has, the noise of seed × row included
+    by_row: float  # the noise of seed × row, which is in `error` and in resamples, and must count once
+    seeds: int
+
+    @property
+    def added(self) -> float:
+        """What other seeds add to what other rows bring.
+
+        Few seeds may be alike by chance, so less of seed × row is taken out of their variance: the share with which
+        no luck of seeds makes more than 5 % of false positives where both sides have it alike.
+        """
+        return max(self.error - self.by_row * ((self.seeds - 1) / self.seeds) ** 2, 0.0)
+
+    def interval(self, mean: float, by_rows: float, units: float) -> Interval:
+        """Return the interval of the mean, which resamples of so many units vary by so much.
+
+        The variance by rows is what resamples bring to all seeds alike; all in which seeds differ is in `error`.
+        """
+        rows, many = _sampled(max(by_rows - self.by_row, 0.0), units)
+        far = float(reach(rows, self.error, (many, self.seeds - 1)))
+        return Interval(mean - far, mean + far)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +48,11 @@ class SeedScores:
 
     scores: Array  # [seeds]
     drawn: Array  # [seeds, resamples]
+    units: float = np.inf  # how many rows, queries or clusters were resampled
+
+    def of(self, seeds: Ints) -> SeedScores:
+        """Return some of the seeds, by their places."""
+        return SeedScores(self.scores[seeds], self.drawn[seeds], self.units)
 
     @property
     def mean(self) -> float:
@@ -41,48 +71,34 @@ class SeedScores:
         return len(self.scores)
 
     @cached_property
-    def seed_error(self) -> float:
-        """The squared standard error of the mean by its seeds: what Welch's t has, the noise of seed × row included."""
-        return float(self.scores.var(ddof=1)) / self.count if self.count > 1 else 0.0
-
-    @cached_property
-    def seed_variance(self) -> float:
-        """The variance of the mean that other seeds add to what other rows bring.
-
-        Few seeds may be alike by chance, so less of seed × row is taken out of their variance.
-        """
-        return max(self.seed_error - self.seed_by_row * (self.count - 1) / self.count, 0.0)
-
-    @cached_property
-    def seed_by_row(self) -> float:
-        """The noise of seed × row, which is in `seed_error` and in the resamples, and must count once.
+    def spread(self) -> SeedSpread:
+        """How the mean varies by its seeds.
 
         Each seed's resamples vary by rows and by seed × row; the mean's vary by rows and a share of seed × row.
         """
         if self.count == 1:
-            return 0.0
-        return (float(self.drawn.var(axis=1).mean()) - float(self.by_rows.var())) / (self.count - 1)
+            return SeedSpread(0.0, 0.0, 1)
+        free = self.count - 1
+        by_row = (float(self.drawn.var(axis=1).mean()) - float(self.by_rows.var())) / free
+        return SeedSpread(float(self.scores.var(ddof=1)) / self.count, by_row, self.count)
 
     def interval(self) -> Interval:
-        """Return the interval of the mean over other rows and, where there are several, other seeds.
-
-        Rows and seeds each have their own quantile, and still less of seed × row is taken out: with one side alone no
-        other makes up for seeds that are alike by chance.
-        """
+        """Return the interval of the mean over other rows and, where there are several, other seeds."""
         if self.count == 1:
-            low, high = np.quantile(self.by_rows, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-            return Interval(float(low), float(high))
-        free = self.count - 1
-        seeds = max(self.seed_error - self.seed_by_row * (free / self.count) ** 2, 0.0)
-        reach = float(np.hypot(_t(LEVEL) * self.by_rows.std(), _t(LEVEL, free) * seeds**0.5))
-        return Interval(self.mean - reach, self.mean + reach)
+            return _middle(self.by_rows)
+        return self.spread.interval(self.mean, float(self.by_rows.var()), self.units)
+
+
+def _middle(drawn: Array) -> Interval:
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high))
 
 
 def mean_of_tasks(tasks: Sequence[SeedScores]) -> SeedScores:
     """Return the mean over tasks of each seed: a seed of a multi-task model is one unit, and tasks are fixed."""
     resamples = min(each.drawn.shape[1] for each in tasks)
     drawn = np.mean([each.drawn[:, :resamples] for each in tasks], axis=0)
-    return SeedScores(np.mean([each.scores for each in tasks], axis=0), drawn)
+    return SeedScores(np.mean([each.scores for each in tasks], axis=0), drawn, sum(each.units for each in tasks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,49 +109,63 @@ class WeightedMean:
     drawn: Array  # [resamples], by rows alone
     rows: float  # variance by rows
     seeds: tuple[float, ...]  # variance by the seeds of each side; 0 for one seed, which stands for itself
-    degrees: float  # of freedom, Welch's
+    degrees: tuple[float, float]  # of freedom, of the variance by rows and, Welch's, of that by seeds
 
     @property
     def error(self) -> float:
         """The standard error."""
         return float((self.rows + sum(self.seeds)) ** 0.5)
 
-    def interval(self) -> Interval:
-        """Return the interval of the value: of the resamples where only rows vary, else by Student's t."""
-        if not any(self.seeds):
-            low, high = np.quantile(self.drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-            return Interval(float(low), float(high))
-        reach = _t(LEVEL, self.degrees) * self.error
-        return Interval(self.value - reach, self.value + reach)
+    def reach(self, level: float = LEVEL) -> float:
+        """Return how far the interval of a level reaches to each side."""
+        return float(reach(self.rows, sum(self.seeds), self.degrees, level))
+
+    def p(self) -> float:
+        """Return the p-value of the value against 0: that of the interval that ends there, in ever finer steps."""
+        powers = np.linspace(-16, 0, 65)
+        for _ in range(4):
+            far = reach(self.rows, sum(self.seeds), self.degrees, 1 - 10**powers)  # the larger p, the shorter
+            end = np.clip(int((far > abs(self.value)).sum()), 1, len(powers) - 1)
+            powers = np.linspace(powers[end - 1], powers[end], 65)
+        return float(10 ** powers[-1])
 
 
-def _t(level: float, degrees: float = np.inf) -> float:
-    """Return how many standard errors an interval reaches to each side."""
-    return float(special.stdtrit(degrees, (1 + level) / 2))
-
-
-def estimate(sides: Sequence[SeedScores], weights: Sequence[float], units: int) -> WeightedMean:
-    """Return a weighted sum of sides' mean scores over so many rows, or other units, that all of them answered."""
+def estimate(sides: Sequence[SeedScores], weights: Sequence[float]) -> WeightedMean:
+    """Return a weighted sum of sides' mean scores over the rows, or other units, that all of them answered."""
     weighted = list(zip(weights, sides, strict=True))
-    drawn = np.sum([weight * side.by_rows for weight, side in weighted], axis=0)
-    rows = float(drawn.var())
-    seeds = tuple(weight**2 * side.seed_variance for weight, side in weighted)
-    several = [(weight**2 * side.seed_error, side.count - 1) for weight, side in weighted if side.count > 1]
-    # Welch and Satterthwaite: a variance that is estimated from few seeds is itself uncertain.
-    doubt = rows**2 / max(units - 1, 1) + sum(error**2 / free for error, free in several)
-    least = float(min((free for _, free in several), default=max(units - 1, 1)))
-    degrees = max((rows + sum(seeds)) ** 2 / doubt, least) if doubt else least
     value = float(sum(weight * side.mean for weight, side in weighted))
-    return WeightedMean(value, drawn, rows, seeds, degrees)
+    drawn: Array = np.sum([weight * side.by_rows for weight, side in weighted], axis=0)
+    spreads = [(weight, side.spread) for weight, side in weighted]
+    return weigh(value, drawn, float(drawn.var()), sides[0].units, spreads)
 
 
-def difference(one: SeedScores, other: SeedScores, units: int, discordant: int) -> Difference:
+def weigh(
+    value: float, drawn: Array, by_rows: float, units: float, spreads: Sequence[tuple[float, SeedSpread]]
+) -> WeightedMean:
+    """Return a weighted sum of means over seeds, which resamples of so many units vary by so much."""
+    rows, many = _sampled(by_rows, units)
+    several = [(weight**2 * side.error, side.seeds - 1) for weight, side in spreads if side.seeds > 1]
+    # Welch: a variance that is estimated from few seeds is itself uncertain.
+    doubt = sum(error**2 / free for error, free in several)
+    least = min((free for _, free in several), default=many)
+    few = sum(error for error, _ in several) ** 2 / doubt if doubt else least
+    seeds = tuple(weight**2 * side.added for weight, side in spreads)
+    return WeightedMean(value, drawn, rows, seeds, (many, float(few)))
+
+
+def _sampled(variance: float, units: float) -> tuple[float, float]:
+    """Return a variance by rows as it is of so few of them, where a resample's is of those rows; and its degrees."""
+    many = max(units - 1, 1.0)
+    return variance * (1 + 1 / many), many
+
+
+def difference(one: SeedScores, other: SeedScores, discordant: int) -> Difference:
     """Compare two sides over the same rows: one's mean minus the other's.
 
-    With one seed a side it is the paired bootstrap, and about these very models. With more, the p-value is Welch's t
-    of the variance by rows and by seeds. The effect is the delta in standard deviations of one unit's contribution.
+    With one seed a side it is the paired bootstrap, and about these very models. With more, p follows from the
+    variance by rows and by seeds. The effect is the delta in standard deviations of one unit's contribution.
     """
-    result = estimate([one, other], [1.0, -1.0], units)
+    result = estimate([one, other], [1.0, -1.0])
     several = max(one.count, other.count) > 1
     test = "bootstrap, Welch's t" if several else "paired bootstrap"
     # p is bounded below by a sign test on the discordant rows: no resampling can be surer than that.
@@ -144,16 +174,17 @@ def difference(one: SeedScores, other: SeedScores, units: int, discordant: int) 
     if error <= EQUAL:
         p = 1.0 if abs(delta) <= EQUAL else least
         return Difference(delta, Interval(delta, delta), p, 0.0 if p == 1 else None, test)
-    spread = (result.rows * units) ** 0.5
+    spread = (result.rows * one.units) ** 0.5
     effect = delta / spread if spread > EQUAL else None
+    far = result.reach()
     if several:
-        p = 2 * float(special.stdtr(result.degrees, -abs(delta) / error))
+        interval, p = Interval(delta - far, delta + far), result.p()
     else:
-        p = _resampled_p(delta, result.drawn, effect or 0.0)
+        interval, p = _middle(result.drawn), _resampled_p(delta, result.drawn, effect or 0.0)
     # A true difference of this size is significant with probability POWER.
-    detectable = (_t(LEVEL, result.degrees) + float(special.stdtrit(result.degrees, POWER))) * error
+    detectable = far + result.reach(2 * POWER - 1)
     parts = (result.rows, *result.seeds)
-    return Difference(delta, result.interval(), max(least, p), effect, test, detectable, error, result.degrees, parts)
+    return Difference(delta, interval, max(least, p), effect, test, detectable, error, result.degrees, parts)
 
 
 def _resampled_p(delta: float, drawn: Array, effect: float) -> float:
@@ -183,21 +214,22 @@ class Ratio(NamedTuple):
 
 
 def ratio(
-    sides: Sequence[SeedScores], over: Sequence[float], under: Sequence[float], units: int, floor: float = 0.0
+    sides: Sequence[SeedScores], over: Sequence[float], under: Sequence[float], floor: float = 0.0
 ) -> Ratio | None:
     """Return the ratio of two weighted sums of sides' mean scores, each above a floor, with Fieller's interval.
 
     None where the denominator is not positive.
     """
-    top, bottom = estimate(sides, over, units), estimate(sides, under, units)
+    top, bottom = estimate(sides, over), estimate(sides, under)
     above, below = top.value - floor, bottom.value - floor
     if below <= EQUAL:
         return None
     value = above / below
     rest = [one - value * other for one, other in zip(over, under, strict=True)]
-    limit = _t(LEVEL, estimate(sides, rest, units).degrees) ** 2
+    tested = estimate(sides, rest)
+    limit = (tested.reach() / tested.error) ** 2 if tested.error else 0.0
     shared = float(np.cov(top.drawn, bottom.drawn, ddof=0)[0, 1])
-    shared += sum(a * b * side.seed_variance for a, b, side in zip(over, under, sides, strict=True))
+    shared += sum(a * b * side.spread.added for a, b, side in zip(over, under, sides, strict=True))
     # The interval holds every ratio r for which the numerator less r times the denominator may be 0.
     a, b, c = below**2 - limit * bottom.error**2, above * below - limit * shared, above**2 - limit * top.error**2
     if a <= 0:

@@ -273,12 +273,8 @@ def _mean(sides: Sequence[Side], samples: Mapping[str, _Sampled]) -> list[SeedSc
     means = []
     for number, side in enumerate(sides):
         chosen = np.array(side.places_of(places)).T  # [tasks, seeds]
-        tasks = [samples[place].sides[number] for place in places]
-        means.append(
-            mean_of_tasks(
-                [SeedScores(task.scores[own], task.drawn[own]) for task, own in zip(tasks, chosen, strict=True)]
-            )
-        )
+        tasks = zip([samples[place].sides[number] for place in places], chosen, strict=True)
+        means.append(mean_of_tasks([task.of(own) for task, own in tasks]))
     return means
 
 
@@ -296,7 +292,7 @@ def compare_pair(first: Side, second: Side) -> Comparison:
     if not (means := _mean(sides, samples)):
         return Comparison(first.name, second.name, None, compared, taught_alike=taught_alike)
     own = [sample.resampled for place, sample in samples.items() if averages(place, sample.task)]
-    result = difference(means[1], means[0], sum(each.units for each in own), sum(each.discordant for each in own))
+    result = difference(means[1], means[0], sum(each.discordant for each in own))
     result = result._replace(effect=None)  # rows of different tasks have no common deviation
     mean = Compared(MEAN, "", _summary(means[0]), _summary(means[1]), result, _by_seeds(means), False, None)
     return Comparison(first.name, second.name, mean, compared, len(own), taught_alike)
@@ -304,7 +300,7 @@ def compare_pair(first: Side, second: Side) -> Comparison:
 
 def _compared(place: str, sides: tuple[Side, Side], sample: _Sampled) -> Compared:
     task, (one, other) = sample.task, sample.sides
-    result = difference(other, one, sample.resampled.units, sample.resampled.discordant)
+    result = difference(other, one, sample.resampled.discordant)
     checks = _by_seeds((one, other))
     if one.count == other.count == 1 and counts_hits(task) and sample.joined.clusters is None:
         (before,), (after,) = sample.joined.rows
@@ -361,12 +357,11 @@ def retention(
     means = _mean(sides, samples) or (list(next(iter(samples.values())).sides) if len(samples) == 1 else None)
     if not means:
         return None
-    units = sum(sample.resampled.units for sample in samples.values())
     floor = float(np.mean([majority[place][sample.task.metrics[0]] for place, sample in samples.items()]))
     others = [0.0] * (len(sides) - 2)
     over, under = [1.0, 0.0, *others], [0.0, 1.0, *others]
-    kept = ratio(means, over, under, units)
+    kept = ratio(means, over, under)
     if kept is None:
         return None
-    distilled = ratio(means, [1.0, 0.0, -1.0], [0.0, 1.0, -1.0], units) if baseline else None
-    return Retention(kept, ratio(means, over, under, units, floor), distilled)
+    distilled = ratio(means, [1.0, 0.0, -1.0], [0.0, 1.0, -1.0]) if baseline else None
+    return Retention(kept, ratio(means, over, under, floor), distilled)

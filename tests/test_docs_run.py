@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import yaml
@@ -219,6 +220,23 @@ def test_the_korean_page_works_as_written(tmp_path: Path, monkeypatch: pytest.Mo
         assert understill.load(f"runs/{run}").predict(["환불은 언제 되나요?"])["category"][0].label in INQUIRIES
 
 
+def test_the_script_of_a_local_server_starts_it_with_the_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The server comes with weights of its own choice, so only what the script asks of it is looked at here.
+    server = MagicMock(listening_address="http://localhost:8080")
+    library = MagicMock(Server=MagicMock(return_value=server))
+    monkeypatch.setitem(sys.modules, "xllamacpp", library)
+    monkeypatch.setattr("time.sleep", MagicMock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(sys, "argv", ["serve.py", "model.gguf"])
+    (block,) = blocks(DOCS / "llm.md", "python")
+    with pytest.raises(KeyboardInterrupt):
+        exec(block.body, {})
+    (settings,) = library.Server.call_args.args
+    assert (settings.model.path, settings.port) == ("model.gguf", 8080)
+    assert capsys.readouterr().out == "http://localhost:8080/v1\n"
+
+
 def test_every_block_of_python_is_run_by_a_test() -> None:
     # Those of plugins.md are files of tests/plugins, which test_docs.py compares.
     pages = {block.page.relative_to(DOCS).as_posix() for block in BLOCKS if block.language == "python"}
@@ -226,6 +244,7 @@ def test_every_block_of_python_is_run_by_a_test() -> None:
         "demo-data.md",
         "evidence.md",
         "ko/index.md",
+        "llm.md",
         "plugins.md",
         "shipping.md",
         "teachers.md",

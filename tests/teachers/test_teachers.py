@@ -329,6 +329,13 @@ def answers_of(gold: Any, wins: int, losses: int) -> Any:
     return votes(output.astype(int), MOOD)
 
 
+def test_dev_rows_of_one_label_tell_nothing_of_a_trained_teacher_and_do_not_prove_another() -> None:
+    gold = np.zeros(4)
+    logits = np.tile(np.array([[2.0, 1.0]], np.float32), (4, 1))
+    assert examine(MOOD, gold, logits, gold).fault == ""
+    assert "no better than guessing" in examine(MOOD, gold, logits, gold, surely=True).fault
+
+
 @pytest.mark.parametrize(
     ("wins", "losses", "right", "p"),
     [(95, 88, 0.54, 0.33), (14, 7, 0.54, 0.095), (20, 10, 0.555, 0.049), (1, 2, 0.5, 0.875), (84, 15, 0.85, 0.0)],

@@ -16,7 +16,7 @@ from understill.data.batch import Batch
 from understill.data.packed import Packed, pack
 from understill.models import attention
 from understill.models.dropout import exchange_dropout
-from understill.models.fused import Fused, fits
+from understill.models.fused_encoder import Fused, fits
 from understill.models.pooling import POOLED
 from understill.models.shape import HEAD_SHAPES, HeadShape
 

@@ -67,7 +67,7 @@ def examine(
     if not reason and surely:
         p = luck(task, true, predicted, constant, groups)
         reason = GUESSES.format(rows=len(true), p=p) if p >= SURE or reached <= floor else ""
-    elif not reason and reached <= floor:
+    elif not reason and reached <= floor and (true != constant).any():  # rows of one answer tell nothing
         reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
     name, what = task.metrics[0], "a random order" if task.kind.grouped else "the best constant answer"
     fault = f"{name} {_shown(name, scores)} on {split}, where {what} has {_shown(name, guess)}: {reason}"

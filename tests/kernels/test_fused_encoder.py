@@ -16,7 +16,7 @@ from understill.data.packed import pack
 from understill.evaluate import predict as module
 from understill.evaluate.predict import predict_all
 from understill.models import transformer
-from understill.models.fused import Fused, fits
+from understill.models.fused_encoder import Fused, fits
 from understill.models.multitask import MultiTaskModel
 from understill.models.transformer import Encoder
 

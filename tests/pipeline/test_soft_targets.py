@@ -323,13 +323,13 @@ def test_a_task_whose_teachers_are_left_out_learns_from_gold(
     with pytest.raises(UserError, match="no teacher is left"):
         pipeline.run(distil(**mine, teachers=[still], tasks=["mood"]))
     assert "is left out" in caplog.text
-    teachers = [{**still, "tasks": ["mood"]}, {"tasks": ["follows"], "training": {"lr": 1e-2, "steps": 80}}]
+    teachers = [{**still, "tasks": ["follows"]}, {"tasks": ["mood"], "training": {"lr": 1e-2, "steps": 60}}]
     plan = pipeline.make_plan(distil(targets={"weak": "leave_out"}, teachers=teachers, tasks=["mood", "follows"]))
     lessons = named(plan, "student").distillation
     assert lessons
     for model in (model for teacher in lessons.teachers for model in teacher.models):
         train_models(plan, [model])
-    assert list(joint_targets(plan, lessons)) == [("follows", "train")]
+    assert list(joint_targets(plan, lessons)) == [("mood", "train")]
 
 
 def test_the_best_teachers_are_chosen_by_the_named_tasks(distil: Callable[..., Recipe]) -> None:

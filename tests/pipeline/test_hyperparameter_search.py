@@ -19,7 +19,7 @@ from understill.events import Tuned
 from understill.models.folder import load_model
 from understill.pipeline import hyperparameter_search, hyperparameters, make_plan, run
 from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
-from understill.pipeline.hyperparameter_search import Candidate, candidates_of, choose, foreseen
+from understill.pipeline.hyperparameter_search import Candidate, candidates_of, choose, foreseen, longer
 from understill.pipeline.hyperparameters import Choice, Shape, by_rule, shape_of
 from understill.pipeline.initial_weights import first_weights, prepare_heads
 from understill.pipeline.plan.parts import ModelPlan
@@ -178,6 +178,26 @@ def test_the_first_candidate_stays_unless_another_is_clearly_better(open_recipe:
     higher = {"probe first": 0.50, "heads at zero": 0.50, "thrice the rate": 0.80}
     before, after = by_rule(model, shape(900), 200).settings.training, _chosen(model, higher, 100).settings.training
     assert after.rate == pytest.approx(3 * before.rate)
+
+
+@pytest.mark.parametrize(("reached", "factor"), [(0.70, 3), (0.72, 3), (0.76, 1)])
+def test_a_trial_no_better_than_a_constant_answer_leads_to_thrice_the_steps(
+    reached: float, factor: int, open_recipe: Callable[..., Recipe]
+) -> None:
+    (model,) = make_plan(open_recipe()).models
+    before = by_rule(model, shape(), 0)
+    trial = {"heads at zero": {"mood": 0.6}, "probe first": {"mood": reached}}
+    # Of 400 rows, a standard error is at most 2.5 points.
+    after = longer(before, model.settings, trial, [0.70], 400)
+    steps, looks = before.settings.training.steps, before.settings.training.evaluate.count
+    assert steps and (after.settings.training.steps, after.settings.training.evaluate.count) == (
+        factor * steps,
+        factor * looks,
+    )
+    assert ("thrice as many" in after.reasons[-1]) == (factor == 3)
+    given = open_recipe(training={"batch": 8, "steps": 7})
+    (model,) = make_plan(given).models
+    assert longer(by_rule(model, shape(), 0), model.settings, trial, [0.9], 400).settings.training.steps == 7
 
 
 def test_each_pair_task_gets_the_reading_that_did_better_on_it(open_recipe: Callable[..., Recipe]) -> None:

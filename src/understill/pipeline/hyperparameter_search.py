@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understill.atomic import read_record, write_record
 from understill.data.encode import has_gold
 from understill.data.groups import grouping
-from understill.evaluate.metrics import primary, score
+from understill.data.tokens import Tokens
+from understill.evaluate.metrics import best_constant, primary, score
 from understill.evaluate.predict import predict
 from understill.events import Tuned, Turn
 from understill.losses.fused import make_objective
@@ -49,6 +51,8 @@ log = logging.getLogger(__name__)
 TRIED, HELD = 400, Fold(0, 5)
 #: The share of the training's steps that all trials take together.
 TRIAL = 1 / 3
+#: How many times the steps are taken where the trial was no better than guessing: what is hard takes longer.
+LONGER = 3
 FILE = "tuned.json"
 
 
@@ -77,6 +81,8 @@ def tune(inputs: ModelInputs) -> Generator[None, None, Choice]:
             trial[each.name] = yield from _try(inputs, each, len(candidates))
         held = sum(int(held_out(plan.loaded[task.name].splits["train"], HELD).sum()) for task in model.tasks)
         choice = choose(choice, candidates, trial, model.tasks, held)
+        guesses = [_held_guess(plan, task, inputs.tokens) for task in model.tasks]
+        choice = longer(choice, model.settings, trial, guesses, held)
         choice = replace(choice, seconds=time.monotonic() - began)
     elif is_open(model, choice.settings, shape):
         choice = yield from choose_share(inputs, choice, shape)
@@ -190,14 +196,26 @@ def _try(inputs: ModelInputs, candidate: Candidate, count: int) -> Generator[Non
 
 
 def _held_score(plan: Plan, network: MultiTaskModel, task: Task, tokens: Tokeniser) -> float:
-    """Score a model on the rows of a task that the trial left out."""
+    """Score a model on the rows of a task that the trial leaves out."""
+    part, groups = _held(plan, task, tokens)
+    values = predict(network, part, task, plan.recipe.evaluation.batch).values
+    scores = score(task, np.asarray(part.gold, np.float64), values, groups)
+    return primary(task, scores) if scores else math.nan
+
+
+def _held_guess(plan: Plan, task: Task, tokens: Tokeniser) -> float:
+    """Score the best constant answer on the same rows."""
+    part, groups = _held(plan, task, tokens)
+    _, scores = best_constant(task, np.asarray(part.gold, np.float64), groups)
+    return primary(task, scores) if scores else math.nan
+
+
+def _held(plan: Plan, task: Task, tokens: Tokeniser) -> tuple[Tokens, NDArray[np.int64] | None]:
+    """Return the rows of a task that the trial leaves out, with their groups."""
     data = plan.loaded[task.name].splits["train"]
     rows, groups = tokens(data), grouping(data)
     held = np.flatnonzero(held_out(data, HELD) & has_gold(rows.gold))
-    part = rows.take(held)
-    values = predict(network, part, task, plan.recipe.evaluation.batch).values
-    scores = score(task, np.asarray(part.gold, np.float64), values, None if groups is None else groups[held])
-    return primary(task, scores) if scores else math.nan
+    return rows.take(held), None if groups is None else groups[held]
 
 
 def choose(
@@ -226,6 +244,27 @@ def choose(
         reasons.append(f"learning rate {settings.training.rate:.2g} after the trial")
     reasons.append(f"{beginning} {evidence}")
     return Choice(settings, tuple(reasons), trial)
+
+
+def longer(
+    choice: Choice,
+    given: Settings,
+    trial: Mapping[str, Mapping[str, float]],
+    guesses: Sequence[float],
+    held: int,
+) -> Choice:
+    """Return the choice with more steps where no candidate was better than guessing, unless the recipe gives them."""
+    training, guess = choice.settings.training, float(np.nanmean(guesses))
+    most = max(float(np.nanmean(list(scores.values()))) for scores in trial.values())
+    open_ = given.training.epochs == "auto" and not given.training.steps
+    if not (open_ and training.steps) or most > guess + 0.5 / math.sqrt(max(held, 1)):
+        return choice
+    steps, evaluate = LONGER * training.steps, training.evaluate
+    if given.training.evaluate.unit == "auto":
+        evaluate = evaluate.model_copy(update={"count": LONGER * evaluate.count})
+    settings = _changed(choice.settings, steps=steps, evaluate=evaluate)
+    reason = f"{steps:,} steps, thrice as many: no trial was better than a constant answer, {100 * guess:.1f}"
+    return replace(choice, settings=settings, reasons=(*choice.reasons, reason))
 
 
 def _apart_or_together(

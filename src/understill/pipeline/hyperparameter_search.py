@@ -81,8 +81,9 @@ def tune(inputs: ModelInputs) -> Generator[None, None, Choice]:
             trial[each.name] = yield from _try(inputs, each, len(candidates))
         held = sum(int(held_out(plan.loaded[task.name].splits["train"], HELD).sum()) for task in model.tasks)
         choice = choose(choice, candidates, trial, model.tasks, held)
-        guesses = [_held_guess(plan, task, inputs.tokens) for task in model.tasks]
-        choice = longer(choice, model.settings, trial, guesses, held)
+        if not any(task.pair for task in model.tasks):  # of pairs it was not measured
+            guesses = [_held_guess(plan, task, inputs.tokens) for task in model.tasks]
+            choice = longer(choice, model.settings, trial, guesses, held)
         choice = replace(choice, seconds=time.monotonic() - began)
     elif is_open(model, choice.settings, shape):
         choice = yield from choose_share(inputs, choice, shape)

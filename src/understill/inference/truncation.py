@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from understill.inference.word_cache import WORD, Encoded, gather, word_cache
+from understill.inference.word_cache import WORD, Encoded, gather, kept_of, word_cache
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -143,9 +143,7 @@ def cut(encoding: Encoding, max_length: int, side: str, tail: int) -> tuple[list
     sequences = encoding.sequence_ids
     if len(ids) > max_length:
         first, second = sequences.count(0), sequences.count(1)
-        room = max(0, max_length - (len(ids) - first - second))
-        short = min(first, second, room // 2)
-        kept = (room - short, short) if first > second else (short, room - short)
+        kept = kept_of(np.array([[first, second]]), max_length - (len(ids) - first - second))[0].tolist()
         for which, count, keep in ((1, second, kept[1]), (0, first, kept[0])):
             if count > keep:  # the tokens of a text are next to each other
                 start = sequences.index(which) + (0 if side == "left" else keep)

@@ -113,7 +113,7 @@ class WordCache(dict[str, int]):
         self.new = []
 
     def rows(self, rows: Sequence[Any], max_length: int, side: str) -> Encoded | None:
-        """Return texts, or pairs, with their special tokens, truncated as `cut` does; None if it cannot tell."""
+        """Return texts, or pairs, with their special tokens, truncated; None if it cannot tell."""
         width = 1 if isinstance(rows[0], str) else 2
         made = self(rows if width == 1 else list(itertools.chain.from_iterable(rows)))
         if made is None:
@@ -121,7 +121,7 @@ class WordCache(dict[str, int]):
         tokens, sizes = made[0], made[1].reshape(-1, width)
         frame = self.frames[width - 1]
         fixed = np.array(list(map(len, frame)))
-        kept = _kept(sizes, max_length - int(fixed.sum()))
+        kept = kept_of(sizes, max_length - int(fixed.sum()))
         # Runs of special tokens and of a text's own in turns; the special ones stand before all texts.
         counts = np.empty((len(rows), 2 * width + 1), np.int64)
         starts = np.empty_like(counts)
@@ -164,7 +164,7 @@ def gather(values: NDArray[Any], starts: Ints, counts: Ints) -> NDArray[Any]:
     return taken
 
 
-def _kept(sizes: Ints, room: int) -> Ints:
+def kept_of(sizes: Ints, room: int) -> Ints:
     """Return how many tokens of each text are kept where all of a row have so much room: the longest go first."""
     over = sizes.sum(1) > room
     if not over.any():

@@ -257,8 +257,8 @@ def longer(
     """Return the choice with more steps where no candidate was better than guessing, unless the recipe gives them."""
     training, guess = choice.settings.training, float(np.nanmean(guesses))
     most = max(float(np.nanmean(list(scores.values()))) for scores in trial.values())
-    open_ = given.training.epochs == "auto" and not given.training.steps
-    if not (open_ and training.steps) or most > guess + 0.5 / math.sqrt(max(held, 1)):
+    left_open = given.training.epochs == "auto" and not given.training.steps
+    if not (left_open and training.steps) or most > guess + 0.5 / math.sqrt(max(held, 1)):
         return choice
     steps, evaluate = LONGER * training.steps, training.evaluate
     if given.training.evaluate.unit == "auto":

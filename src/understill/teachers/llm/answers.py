@@ -109,8 +109,8 @@ def read_text(text: str, names: Sequence[str], choices: Sequence[str]) -> int | 
     begun = [place for place, name in enumerate(folded) if len(start) >= ENOUGH and name.startswith(start)]
     if len(begun) == 1:
         return begun[0]
-    output = [match.casefold() for match in _SAYS.findall(text)]
-    places = {folded.index(word) for word in output if word in folded}
+    words = [match.casefold() for match in _SAYS.findall(text)]
+    places = {folded.index(word) for word in words if word in folded}
     if len(places) != 1:
         first = re.match(r"(\w+)[.):,]", text.strip(_EDGE))
         named = first and first[1].casefold() in folded

@@ -34,7 +34,7 @@ SETFIT_BATCH = 16
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Trial:
     """All that a method is given."""
 
     task: Task
@@ -85,13 +85,13 @@ def rows_of(task: Task, size: str, draw: int) -> list[Row] | None:
     count, is_score = int(size), task.meta["kind"] == "score"
     if count < FEW:
         # A score has no classes; it gets as many rows as six of them would.
-        return rows[: 6 * count] if is_score else few_of_each(rows, count)
+        return rows[: 6 * count] if is_score else rows_per_class(rows, count)
     if count >= len(rows):
         return None
     return rows[:count] if is_score else stratified(rows, count, draw)
 
 
-def few_of_each(rows: Sequence[Row], count: int) -> list[Row]:
+def rows_per_class(rows: Sequence[Row], count: int) -> list[Row]:
     """Take the first so many rows of each class."""
     seen: Counter[Any] = Counter()
     kept = []
@@ -134,42 +134,42 @@ def score(metric: str, answers: Sequence[Any], gold: Sequence[Any]) -> float:
 # understill ----------------------------------------------------------------------------------------------------------
 
 
-def default(lesson: Lesson) -> Outcome:
+def default(trial: Trial) -> Outcome:
     """Run understill with a recipe that names the task and the encoder, and nothing else."""
-    return understill(lesson, {"encoder": lesson.encoder})
+    return understill(trial, {"encoder": trial.encoder})
 
 
-def pinned(lesson: Lesson) -> Outcome:
+def pinned(trial: Trial) -> Outcome:
     """Run understill with the settings that `init` wrote into recipes before there were defaults for the first run."""
-    encoder = {"name": lesson.encoder, "pooling": "default"}
-    return understill(lesson, {"encoder": encoder, "training": {"epochs": 3, "batch": 32, "lr": 1e-4}})
+    encoder = {"name": trial.encoder, "pooling": "default"}
+    return understill(trial, {"encoder": encoder, "training": {"epochs": 3, "batch": 32, "lr": 1e-4}})
 
 
-def understill(lesson: Lesson, settings: dict[str, Any]) -> Outcome:
+def understill(trial: Trial, settings: dict[str, Any]) -> Outcome:
     """Train by the command line, as a user does, and ask the model for the test rows."""
-    columns = ["text1", "text2"] if lesson.task.meta["pair"] else ["text"]
+    columns = ["text1", "text2"] if trial.task.meta["pair"] else ["text"]
     spec = {"train": "train.csv", "text": columns, "label": "label"}
-    if lesson.is_score:
+    if trial.is_score:
         spec["kind"] = "regression"
-    recipe = {"name": "first", "tasks": {"task": spec}, "seed": lesson.seed, **settings}
-    device = ["--set", "machine.device=cpu"] if lesson.device == "cpu" else []
+    recipe = {"name": "first", "tasks": {"task": spec}, "seed": trial.seed, **settings}
+    device = ["--set", "machine.device=cpu"] if trial.device == "cpu" else []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_csv(folder / "train.csv", columns, lesson.rows)
-        write_csv(folder / "test.csv", columns, lesson.task.test)
+        write_csv(folder / "train.csv", columns, trial.rows)
+        write_csv(folder / "test.csv", columns, trial.task.test)
         # JSON is YAML.
         (folder / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
         start = time.time()
-        command(folder, lesson.limit, "run", "recipe.yaml", "--no-report", *device)
+        command(folder, trial.limit, "run", "recipe.yaml", "--no-report", *device)
         # The clock of the others stops when the model is trained; ours when it is on the disk, before the tables.
         seconds = max(path.stat().st_mtime for path in folder.glob("runs/artifacts/model-*/model/*")) - start
         models = json.loads((folder / "runs/first/run.json").read_text(encoding="utf-8"))["models"]
-        ask = ("predict", "runs/first", "--file", "test.csv", "--out", "answers.csv", "--device", lesson.device)
-        command(folder, lesson.limit, *ask)
+        ask = ("predict", "runs/first", "--file", "test.csv", "--out", "answers.csv", "--device", trial.device)
+        command(folder, trial.limit, *ask)
         with (folder / "answers.csv").open(encoding="utf-8", newline="") as file:
             answers = [row["task_predicted"] for row in csv.DictReader(file)]
     train_seconds = sum(model["seconds"] for model in models.values())
-    return Outcome([float(answer) for answer in answers] if lesson.is_score else answers, train_seconds, seconds)
+    return Outcome([float(answer) for answer in answers] if trial.is_score else answers, train_seconds, seconds)
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
@@ -199,38 +199,38 @@ def command(folder: Path, limit: int, *words: str) -> None:
 # Others --------------------------------------------------------------------------------------------------------------
 
 
-def frozen(lesson: Lesson) -> Outcome:
+def frozen(trial: Trial) -> Outcome:
     """Fit a linear model to the embeddings of the encoder as it is."""
     from sklearn.linear_model import LogisticRegression, Ridge
 
     start = time.perf_counter()
-    gold = [row[-1] for row in lesson.rows]
-    model = Ridge() if lesson.is_score else LogisticRegression(max_iter=1000)
-    model.fit(features(lesson, [row[:-1] for row in lesson.rows]), gold)
+    gold = [row[-1] for row in trial.rows]
+    model = Ridge() if trial.is_score else LogisticRegression(max_iter=1000)
+    model.fit(features(trial, [row[:-1] for row in trial.rows]), gold)
     end = time.perf_counter()
-    return Outcome(model.predict(features(lesson, lesson.texts)).tolist(), end - start, end - START)
+    return Outcome(model.predict(features(trial, trial.texts)).tolist(), end - start, end - START)
 
 
-def features(lesson: Lesson, texts: Sequence[tuple[str, ...]]) -> Any:
+def features(trial: Trial, texts: Sequence[tuple[str, ...]]) -> Any:
     """Return u for one text, and u, v, |u − v| and u · v for two."""
     import numpy as np
 
-    parts = [embeddings(lesson, [row[place] for row in texts]) for place in range(len(texts[0]))]
+    parts = [embeddings(trial, [row[place] for row in texts]) for place in range(len(texts[0]))]
     if len(parts) == 1:
         return parts[0]
     one, two = parts
     return np.concatenate([one, two, np.abs(one - two), one * two], axis=1)
 
 
-def embeddings(lesson: Lesson, texts: Sequence[str]) -> Any:
+def embeddings(trial: Trial, texts: Sequence[str]) -> Any:
     """Return the mean-pooled embeddings of texts, of length one."""
     import numpy as np
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    device = "cpu" if lesson.on_cpu else "cuda"
-    tokenizer = AutoTokenizer.from_pretrained(lesson.encoder_folder)
-    model = AutoModel.from_pretrained(lesson.encoder_folder).to(device).eval()
+    device = "cpu" if trial.on_cpu else "cuda"
+    tokenizer = AutoTokenizer.from_pretrained(trial.encoder_folder)
+    model = AutoModel.from_pretrained(trial.encoder_folder).to(device).eval()
     order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     vectors = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)
     for start in range(0, len(order), 64):
@@ -244,46 +244,46 @@ def embeddings(lesson: Lesson, texts: Sequence[str]) -> Any:
     return vectors
 
 
-def setfit(lesson: Lesson) -> Outcome:
+def setfit(trial: Trial) -> Outcome:
     """Train SetFit with its defaults, except that it draws a bounded number of pairs."""
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
 
-    labels = sorted({row[-1] for row in lesson.rows})
-    steps = setfit_limit(lesson)
+    labels = sorted({row[-1] for row in trial.rows})
+    steps = setfit_limit(trial)
     with tempfile.TemporaryDirectory() as place:
         settings = {"max_steps": steps} if steps else {}
         arguments = TrainingArguments(
             output_dir=place,
-            seed=lesson.seed,
+            seed=trial.seed,
             report_to="none",
             save_strategy="no",
             show_progress_bar=False,
             **settings,
         )
-        device = "cpu" if lesson.on_cpu else "cuda"
-        model = SetFitModel.from_pretrained(lesson.encoder_folder, labels=labels, device=device)
+        device = "cpu" if trial.on_cpu else "cuda"
+        model = SetFitModel.from_pretrained(trial.encoder_folder, labels=labels, device=device)
         data = Dataset.from_dict(
-            {"text": [row[0] for row in lesson.rows], "label": [labels.index(row[-1]) for row in lesson.rows]}
+            {"text": [row[0] for row in trial.rows], "label": [labels.index(row[-1]) for row in trial.rows]}
         )
         start = time.perf_counter()
         Trainer(model=model, args=arguments, train_dataset=data).train()
         end = time.perf_counter()
-    answers = [str(answer) for answer in model.predict([texts[0] for texts in lesson.texts])]
+    answers = [str(answer) for answer in model.predict([texts[0] for texts in trial.texts])]
     return Outcome(answers, end - start, end - START, f"max_steps={steps}" if steps else "all pairs")
 
 
-def setfit_limit(lesson: Lesson) -> int | None:
+def setfit_limit(trial: Trial) -> int | None:
     """Return the steps after which SetFit has to stop; None where its own sampling draws no more pairs than that."""
-    counts = Counter(row[-1] for row in lesson.rows).values()
+    counts = Counter(row[-1] for row in trial.rows).values()
     count = sum(counts)
     same = sum(number * (number + 1) // 2 for number in counts)
     drawn = 2 * max(same, count * (count + 1) // 2 - same)
-    limit = min(math.ceil(2 * ITERATIONS * count / SETFIT_BATCH), lesson.setfit_steps)
+    limit = min(math.ceil(2 * ITERATIONS * count / SETFIT_BATCH), trial.setfit_steps)
     return limit if drawn > limit * SETFIT_BATCH else None
 
 
-def trainer(lesson: Lesson) -> Outcome:
+def trainer(trial: Trial) -> Outcome:
     """Train a sequence classifier with Hugging Face Trainer and its defaults."""
     from transformers import (
         AutoModelForSequenceClassification,
@@ -294,11 +294,11 @@ def trainer(lesson: Lesson) -> Outcome:
         set_seed,
     )
 
-    set_seed(lesson.seed)
-    labels = [] if lesson.is_score else sorted({row[-1] for row in lesson.rows})
-    tokenizer = AutoTokenizer.from_pretrained(lesson.encoder_folder)
-    kind = {"num_labels": 1, "problem_type": "regression"} if lesson.is_score else {"num_labels": len(labels)}
-    model = AutoModelForSequenceClassification.from_pretrained(lesson.encoder_folder, **kind)
+    set_seed(trial.seed)
+    labels = [] if trial.is_score else sorted({row[-1] for row in trial.rows})
+    tokenizer = AutoTokenizer.from_pretrained(trial.encoder_folder)
+    kind = {"num_labels": 1, "problem_type": "regression"} if trial.is_score else {"num_labels": len(labels)}
+    model = AutoModelForSequenceClassification.from_pretrained(trial.encoder_folder, **kind)
 
     def encoded(rows: Sequence[Row]) -> list[dict[str, Any]]:
         texts = [list(column) for column in zip(*(row[:-1] for row in rows), strict=True)]
@@ -306,23 +306,23 @@ def trainer(lesson: Lesson) -> Outcome:
         return [{name: values[number] for name, values in batch.items()} for number in range(len(rows))]
 
     data = [
-        {**row, "label": gold[-1] if lesson.is_score else labels.index(gold[-1])}
-        for row, gold in zip(encoded(lesson.rows), lesson.rows, strict=True)
+        {**row, "label": gold[-1] if trial.is_score else labels.index(gold[-1])}
+        for row, gold in zip(encoded(trial.rows), trial.rows, strict=True)
     ]
     with tempfile.TemporaryDirectory() as place:
         arguments = TrainingArguments(
-            output_dir=place, seed=lesson.seed, use_cpu=lesson.on_cpu, report_to="none", save_strategy="no"
+            output_dir=place, seed=trial.seed, use_cpu=trial.on_cpu, report_to="none", save_strategy="no"
         )
         run = Trainer(model=model, args=arguments, train_dataset=data, data_collator=DataCollatorWithPadding(tokenizer))
         start = time.perf_counter()
         run.train()
         end = time.perf_counter()
-        logits = run.predict(encoded(lesson.task.test)).predictions
-    answers = logits[:, 0].tolist() if lesson.is_score else [labels[number] for number in logits.argmax(1)]
+        logits = run.predict(encoded(trial.task.test)).predictions
+    answers = logits[:, 0].tolist() if trial.is_score else [labels[number] for number in logits.argmax(1)]
     return Outcome(answers, end - start, end - START)
 
 
-METHODS: dict[str, Callable[[Lesson], Outcome]] = {
+METHODS: dict[str, Callable[[Trial], Outcome]] = {
     "default": default,
     "pinned": pinned,
     "frozen": frozen,

@@ -52,7 +52,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from _battery import Task, known, load, prepare, save
-from _learners import FEW, METHODS, Lesson, applies, rows_of, score
+from _learners import FEW, METHODS, Trial, applies, rows_of, score
 
 DATA = Path("~/.cache/understill/first_run").expanduser()
 SIZES = ("8", "100", "500", "2000", "all")
@@ -74,20 +74,20 @@ class Job:
     @property
     def title(self) -> str:
         """The job in a few words."""
-        return f"{self.task}, {in_words(self.size)}, draw {self.draw}, {self.method}"
+        return f"{self.task}, {size_label(self.size)}, draw {self.draw}, {self.method}"
 
 
 # Work ----------------------------------------------------------------------------------------------------------------
 
 
-def work(job: Job, options: argparse.Namespace) -> Result:
+def run_job(job: Job, options: argparse.Namespace) -> Result:
     """Do a job in this process."""
     task = load(job.task, options.data)
     rows = rows_of(task, job.size, job.draw)
     assert rows is not None
     starting = (options.encoder, options.encoder_folder, options.device)
-    lesson = Lesson(task, rows, job.draw, *starting, options.setfit_steps, options.limit)
-    outcome = METHODS[job.method](lesson)
+    trial = Trial(task, rows, job.draw, *starting, options.setfit_steps, options.limit)
+    outcome = METHODS[job.method](trial)
     gold = [row[-1] for row in task.test]
     return {
         "score": round(score(task.meta["metric"], outcome.answers, gold), 3),
@@ -99,7 +99,7 @@ def work(job: Job, options: argparse.Namespace) -> Result:
     }
 
 
-def hand_out(job: Job, options: argparse.Namespace) -> Result:
+def run_in_process(job: Job, options: argparse.Namespace) -> Result:
     """Let a process of its own do a job, and return what it says."""
     python = options.peer_python if job.method == "setfit" else sys.executable
     command = [python, __file__, "--worker", json.dumps(asdict(job)), "--device", options.device]
@@ -119,10 +119,10 @@ def hand_out(job: Job, options: argparse.Namespace) -> Result:
     return {**asdict(job), **result, "jobs": options.jobs}
 
 
-def work_and_tell(options: argparse.Namespace) -> None:
+def run_worker(options: argparse.Namespace) -> None:
     """Do one job and print the result as one line of JSON."""
     try:
-        result = work(Job(**json.loads(options.worker)), options)
+        result = run_job(Job(**json.loads(options.worker)), options)
     except Exception as error:
         traceback.print_exc()
         result = {"error": f"{type(error).__name__}: {error}"[:800]}
@@ -139,18 +139,18 @@ def run_all(jobs: Sequence[Job], options: argparse.Namespace) -> list[Result]:
     print(f"{len(jobs)} jobs, {len(jobs) - len(waiting)} of them done before", flush=True)
     pool = ThreadPoolExecutor(options.jobs)
     try:
-        running = {pool.submit(hand_out, job, options): job for job in waiting}
+        running = {pool.submit(run_in_process, job, options): job for job in waiting}
         for number, future in enumerate(as_completed(running), 1):
             results.append(future.result())
             write_results(options, results)
-            print(f"{number}/{len(waiting)} {running[future].title}: {in_short(results[-1])}", flush=True)
+            print(f"{number}/{len(waiting)} {running[future].title}: {result_line(results[-1])}", flush=True)
     finally:
         # Ctrl-C ends the workers; those that wait must not begin.
         pool.shutdown(cancel_futures=True)
     return results
 
 
-def in_short(result: Result) -> str:
+def result_line(result: Result) -> str:
     """Say what came of a job."""
     if "error" in result:
         return f"failed: {(result['error'].strip().splitlines() or ['it said nothing'])[-1]}"
@@ -192,7 +192,7 @@ def demo_task(data: Path) -> list[str]:
     return [DEMO]
 
 
-def tasks_at_hand(options: argparse.Namespace) -> list[str]:
+def available_tasks(options: argparse.Namespace) -> list[str]:
     """Prepare the tasks, say which have to be left out, and return the others."""
     if options.small:
         return demo_task(options.data)
@@ -207,7 +207,7 @@ def tasks_at_hand(options: argparse.Namespace) -> list[str]:
     return kept
 
 
-def methods_at_hand(options: argparse.Namespace) -> list[str]:
+def available_methods(options: argparse.Namespace) -> list[str]:
     """Return the methods, without SetFit where it is not installed."""
     kept = list(options.methods)
     if "setfit" in kept:
@@ -234,7 +234,7 @@ def jobs_for(tasks: Sequence[str], methods: Sequence[str], options: argparse.Nam
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
-def in_words(size: str) -> str:
+def size_label(size: str) -> str:
     """Say how many rows a size is."""
     if size == "all":
         return "all rows"
@@ -249,7 +249,7 @@ def table(size: str, jobs: Sequence[Job], methods: Sequence[str], results: Seque
         if result["size"] == size and (result["task"], result["method"], result["draw"]) in wanted:
             cells.setdefault((result["task"], result["method"]), []).append(result)
     tasks = list(dict.fromkeys(job.task for job in jobs if job.size == size))
-    lines = [f"{in_words(size)}", f"{'task':<26}" + "".join(f"{method:>22}" for method in methods)]
+    lines = [f"{size_label(size)}", f"{'task':<26}" + "".join(f"{method:>22}" for method in methods)]
     for name in tasks:
         lines.append(f"{name:<26}" + "".join(f"{cell(cells.get((name, method), [])):>22}" for method in methods))
     whole = {method: [name for name in tasks if scores(cells, name, method)] for method in methods}
@@ -312,24 +312,24 @@ def sizes(text: str) -> list[str]:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    say = parser.add_argument
-    say("--glue", type=Path, help="a GLUE folder, Parquet as understill reads it; without it its tasks are left out")
-    say("--data", type=Path, default=DATA, help=f"where prepared tasks are, and those of your own; {DATA}")
-    say("--tasks", help="names with commas between them; all that there are")
-    say("--sizes", type=sizes, default=list(SIZES), help=f"{','.join(SIZES)}; below {FEW}: rows a class (scores: ×6)")
-    say("--draws", type=int, default=5, help="how often rows are drawn; the draw is the seed of the training, too; 5")
-    say("--methods", type=one_of(list(METHODS)), default=list(METHODS), help=f"some of {','.join(METHODS)}")
-    say("--encoder", default="minilm", help="what all methods start from: short name or folder; minilm")
-    say("--device", default="auto", choices=["auto", "cpu"])
-    say("--jobs", type=int, default=1, help="how many run at once; 1")
-    say("--limit", type=int, default=3600, help="seconds after which a job is given up; 3600")
-    say("--peer-python", default=sys.executable, help="the interpreter that has SetFit; this one")
-    say("--setfit-steps", type=int, default=5000, help="the most steps that SetFit may take; 5000")
-    say("--out", type=Path, help="keep every result here, as JSON; what is there already is not computed again")
-    say("--fresh", type=one_of(list(METHODS)), default=[], help="drop all results of these methods in --out first")
-    say("--small", action="store_true", help="one task of the demo data, 8 rows a class: about a minute on two cores")
-    say("--worker", help=argparse.SUPPRESS)
-    say("--encoder-folder", default="", help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--glue", type=Path, help="a GLUE folder, Parquet as understill reads it; without it its tasks are left out")
+    add("--data", type=Path, default=DATA, help=f"where prepared tasks are, and those of your own; {DATA}")
+    add("--tasks", help="names with commas between them; all that there are")
+    add("--sizes", type=sizes, default=list(SIZES), help=f"{','.join(SIZES)}; below {FEW}: rows a class (scores: ×6)")
+    add("--draws", type=int, default=5, help="how often rows are drawn; the draw is the seed of the training, too; 5")
+    add("--methods", type=one_of(list(METHODS)), default=list(METHODS), help=f"some of {','.join(METHODS)}")
+    add("--encoder", default="minilm", help="what all methods start from: short name or folder; minilm")
+    add("--device", default="auto", choices=["auto", "cpu"])
+    add("--jobs", type=int, default=1, help="how many run at once; 1")
+    add("--limit", type=int, default=3600, help="seconds after which a job is given up; 3600")
+    add("--peer-python", default=sys.executable, help="the interpreter that has SetFit; this one")
+    add("--setfit-steps", type=int, default=5000, help="the most steps that SetFit may take; 5000")
+    add("--out", type=Path, help="keep every result here, as JSON; what is there already is not computed again")
+    add("--fresh", type=one_of(list(METHODS)), default=[], help="drop all results of these methods in --out first")
+    add("--small", action="store_true", help="one task of the demo data, 8 rows a class: about a minute on two cores")
+    add("--worker", help=argparse.SUPPRESS)
+    add("--encoder-folder", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     try:
         options.tasks = one_of(known(options.data))(options.tasks) if options.tasks else known(options.data)
@@ -342,7 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the options, do what is left to do, and print a table for each size."""
     options = parse(arguments)
     if options.worker:
-        work_and_tell(options)
+        run_worker(options)
         return
     from understill.models.encoder import resolve
 
@@ -351,8 +351,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.small:
             options.data, options.sizes, options.draws = Path(place), ["8"], 1
             options.methods = [name for name in options.methods if name in ("default", "pinned", "frozen")]
-        methods = methods_at_hand(options)
-        jobs = jobs_for(tasks_at_hand(options), methods, options)
+        methods = available_methods(options)
+        jobs = jobs_for(available_tasks(options), methods, options)
         results = run_all(jobs, options)
     for size in options.sizes:
         if any(job.size == size for job in jobs):

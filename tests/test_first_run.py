@@ -89,7 +89,7 @@ def test_sections_of_packages_are_read_without_repeats(modules: Any, tmp_path: P
 def test_setfit_is_stopped_only_where_it_would_draw_too_many_pairs(modules: Any) -> None:
     def limit(most: int, **counts: int) -> int | None:
         made = task(modules, **counts)
-        return modules.learners.setfit_limit(modules.learners.Lesson(made, made.pool, 0, "", "", "cpu", most, 60))
+        return modules.learners.setfit_limit(modules.learners.Trial(made, made.pool, 0, "", "", "cpu", most, 60))
 
     assert limit(5000, a=8, b=8) is None  # 72 pairs of like rows and as many of others, of at most 20 × 16 each
     assert limit(5000, a=400, b=400) == 2 * 20 * 800 // 16
@@ -139,12 +139,12 @@ def test_results_are_kept_and_failures_tried_again(
 ) -> None:
     asked: list[str] = []
 
-    def hand_out(job: Any, _: Any) -> dict[str, Any]:
+    def run_in_process(job: Any, _: Any) -> dict[str, Any]:
         asked.append(job.method)
         outcome = {"error": "no"} if len(asked) == 2 else {"score": 1.0, "seconds": 1.0}
         return {"method": job.method, "task": job.task, "size": job.size, "draw": job.draw, **outcome}
 
-    monkeypatch.setattr(modules.first_run, "hand_out", hand_out)
+    monkeypatch.setattr(modules.first_run, "run_in_process", run_in_process)
     options = modules.first_run.parse(["--out", str(tmp_path / "out.json")])
     jobs = [modules.first_run.Job(method, "t", "8", 0) for method in ("default", "pinned", "frozen")]
     modules.first_run.run_all(jobs, options)
@@ -164,8 +164,8 @@ def test_what_is_missing_is_left_out_and_said(
 
     monkeypatch.setattr(subprocess, "run", refused)
     options = modules.first_run.parse(["--data", str(tmp_path), "--tasks", "sst2,debian", "--peer-python", "python"])
-    assert modules.first_run.tasks_at_hand(options) == []
-    assert "setfit" not in modules.first_run.methods_at_hand(options)
+    assert modules.first_run.available_tasks(options) == []
+    assert "setfit" not in modules.first_run.available_methods(options)
     out = capsys.readouterr().out
     assert "sst2 is left out: GLUE is not given; add --glue DIR" in out
     assert "debian is left out: apt-cache failed: E: no lists → apt-get update" in out
@@ -191,7 +191,7 @@ def test_tasks_of_ones_own_are_read_as_the_help_describes_them(
             pq.write_table(pa.table(grades), folder / f"{split}.parquet")
         (folder / "meta.json").write_text(json.dumps({"kind": "classes", "pair": False, **meta}), encoding="utf-8")
     options = modules.first_run.parse(["--data", str(tmp_path), "--tasks", "stars,odd,torn"])
-    assert modules.first_run.tasks_at_hand(options) == ["stars"]
+    assert modules.first_run.available_tasks(options) == ["stars"]
     out = capsys.readouterr().out
     assert 'odd is left out: metric "f1" → write accuracy, matthews, correlation' in out
     assert "torn is left out" in out and "text1" in out

@@ -1,6 +1,7 @@
 """How far the tests of scores can be trusted: coverage, false positives and power by simulation; and their seconds.
 
 python benchmarks/significance.py [--trials 1000] [--seeds 1 2 3 5 10] [--rows 100 1000 5000]
+python benchmarks/significance.py --tables docs/results/significance.json
 python benchmarks/significance.py --time
 """
 
@@ -99,12 +100,13 @@ def outcomes(sides: Sides, truth: float, discordant: int) -> tuple[float, ...]:
     return low <= truth <= high, ps[0] < 0.05, ps[1] < 0.05, alone
 
 
-def tally(tasks: Sequence[tuple[str, int]], all_seeds: Sequence[int], luck: float, trials: int) -> Array:
+def tally(tasks: Sequence[tuple[str, int]], all_seeds: Sequence[int], luck: float, trials: int, draw: int = 0) -> Array:
     """Return shares in percent, [seeds, 4], of one task or of the mean of several, each a metric and its rows.
 
     A trial is simulated once, with the most seeds, and fewer seeds are the first of them.
     """
-    rng = np.random.default_rng([*(rows for _, rows in tasks), round(1000 * luck), *tasks[0][0].encode()])
+    entropy = [*(rows for _, rows in tasks), round(1000 * luck), *tasks[0][0].encode()]
+    rng = np.random.default_rng(entropy if draw == 0 else [*entropy, draw])
     truth = float(np.mean([true_score(metric, luck) for metric, _ in tasks]))
     most, hits = max(all_seeds), np.zeros((len(all_seeds), 4))
     for _ in range(trials):
@@ -129,6 +131,7 @@ def show_trust(
     all_rows: Sequence[int],
     metrics: Sequence[str],
     lucks: Sequence[float] = (0.0, *LUCKS),
+    draw: int = 0,
 ) -> list[Any]:
     """Print the shares of every setting, how far they are from what they should be, and return them."""
     error = 100 * (0.05 * 0.95 / trials) ** 0.5
@@ -140,7 +143,7 @@ def show_trust(
     for metric, rows, tasks in settings(all_rows, metrics):
         for luck in lucks:
             if tried := [seeds for seeds in all_seeds if (seeds == 1) == (luck == 0)]:
-                for seeds, shares in zip(tried, tally(tasks, tried, luck, trials).tolist(), strict=True):
+                for seeds, shares in zip(tried, tally(tasks, tried, luck, trials, draw).tolist(), strict=True):
                     lines.append([metric, luck, rows, seeds, trials, *(round(share, 2) for share in shares)])
                     print(f"{metric:<12}{luck:>6.2f}{rows or '':>7}{seeds:>7}{shares[0]:>10.1f}", end="")
                     print("".join(f"{share:>8.1f}" for share in shares[1:]), flush=True)
@@ -156,6 +159,29 @@ def show_extremes(lines: Sequence[Any]) -> None:
         print(f"outside of 93 to 97: {((coverage < 93) | (coverage > 97)).sum()} of {len(lines)};")
         print(f"false positives {false.min():.1f} to {false.max():.1f}, mean {false.mean():.1f},")
         print(f"above 5.5: {(false > 5.5).sum()} of {len(lines)}")
+
+
+def tables(lines: Sequence[Any]) -> str:
+    """Return the settings of several seeds as tables in Markdown, by seeds and by rows."""
+    several = [line for line in lines if line[3] > 1]
+    heads = {3: "seeds", 2: "rows of a task"}
+    return "\n\n".join("\n".join(_table(several, column, head)) for column, head in heads.items()) + "\n"
+
+
+def _table(lines: Sequence[Any], column: int, head: str) -> Iterator[str]:
+    yield f"| {head} | settings | coverage | false positives | Welch's t over seeds alone | not 93 to 97 | above 5.5 |"
+    yield "|---" * 7 + "|"
+    for value in sorted({line[column] for line in lines}):
+        chosen = np.array([line[5:9] for line in lines if line[column] == value])
+        coverage, false, _, alone = chosen.T
+        outside = int(((coverage < 93) | (coverage > 97)).sum())
+        cells = [f"{value:,}" if value else "mean of eight", len(chosen), _spread(coverage), _spread(false)]
+        cells += [f"{alone.min():.1f} to {alone.max():.1f}", outside, int((false > 5.5).sum())]
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def _spread(shares: Array) -> str:
+    return f"{shares.min():.1f} to {shares.max():.1f}, mean {shares.mean():.1f}"
 
 
 def show_time(rows: int, resamples: int) -> None:
@@ -191,6 +217,8 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--rows", type=int, nargs="+", default=[100, 1000, 5000])
     options.add_argument("--metrics", nargs="+", default=[*TASKS, MEAN], choices=[*TASKS, MEAN])
     options.add_argument("--lucks", type=float, nargs="+", default=[0.0, *LUCKS], help="0 is for one seed")
+    options.add_argument("--draw", type=int, default=0, help="others are fresh simulations")
+    options.add_argument("--tables", type=Path, metavar="FILE", help="print the tables of docs/performance.md from it")
     options.add_argument("--json", type=Path, help="write the shares here, a line for each setting")
     options.add_argument("--time", action="store_true", help="measure the seconds of a set as large as MNLI's dev set")
     options.add_argument("--resamples", type=int, default=10_000, help="with --time")
@@ -198,8 +226,11 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.time:
         show_time(1000 if asked.small else 9815, asked.resamples)
         return
+    if asked.tables:
+        print(tables(json.loads(asked.tables.read_text(encoding="utf-8"))["settings"]), end="")
+        return
     few = (20, [1, 3], [100]) if asked.small else (asked.trials, asked.seeds, asked.rows)
-    lines = show_trust(*few, asked.metrics, asked.lucks)
+    lines = show_trust(*few, asked.metrics, asked.lucks, asked.draw)
     if asked.json:
         asked.json.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
 

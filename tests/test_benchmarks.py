@@ -118,6 +118,17 @@ def test_significance_times_every_metric_and_counts_what_is_found_by_chance(
     assert len(shares) == 2 and all(0 <= share <= 100 for share in shares)
 
 
+def test_the_tables_of_simulated_tests_on_the_page_are_those_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    docs = BENCHMARKS.parent / "docs"
+    importlib.import_module("significance").main(["--tables", str(docs / "results" / "significance.json")])
+    printed = capsys.readouterr().out
+    assert printed.count("\n|") > 10
+    assert printed in (docs / "performance.md").read_text(encoding="utf-8")
+
+
 def test_efficiency_sets_students_beside_a_large_encoder(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     figures = bench("efficiency", "--shape", "2x32x2", "--rows", 40, "--count", 4, "--singles", 2, "--batch", 8)
     rows = {row["name"]: row for row in figures["rows"]}

@@ -349,9 +349,9 @@ def test_a_student_and_its_baseline_are_given_the_same(open_recipe: Callable[...
 def test_what_is_foreseen_is_what_the_rule_gives(open_recipe: Callable[..., Recipe]) -> None:
     plan = make_plan(open_recipe())
     (model,) = plan.models
-    choice, times = foreseen(plan, model)
+    choice, times = foreseen(model)
     training = choice.settings.training
-    assert training.steps == hyperparameters.steps_for(shape_of(plan, model).total, 1, 8)
+    assert training.steps == hyperparameters.steps_for(shape_of(model).total, 1, 8)
     assert math.isclose(times, 1.0)
     assert training.rate > 0
 
@@ -361,7 +361,7 @@ def test_the_steps_of_a_contrastive_stage_are_foreseen(
     rows: int, steps: int, open_recipe: Callable[..., Recipe]
 ) -> None:
     plan = make_plan(open_recipe(tasks={"mood": {"rows": rows}}))
-    choice, times = foreseen(plan, plan.models[0])
+    choice, times = foreseen(plan.models[0])
     assert choice.settings.training.start == "contrastive"
     assert times == pytest.approx((hyperparameters.AFTER_CONTRAST + steps) / hyperparameters.AFTER_CONTRAST)
 
@@ -372,8 +372,8 @@ def test_nothing_is_said_of_what_a_trial_will_decide(
 ) -> None:
     plan = make_plan(open_recipe(tasks=[task]))
     (model,) = plan.models
-    choice, _ = foreseen(plan, model)
-    by_rule_alone = by_rule(model, shape_of(plan, model), 200).reasons
+    choice, _ = foreseen(model)
+    by_rule_alone = by_rule(model, shape_of(model), 200).reasons
     assert any(reason.startswith(decided) for reason in by_rule_alone)
     assert not any(reason.startswith(decided) for reason in choice.reasons)
     assert choice.reasons[-1] == f"to be tried on held-out rows first: {', '.join(choice.trial)}"

@@ -17,7 +17,9 @@ from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError
 from understill.events import Tokenising, Watch, counting
-from understill.pipeline.plan.parts import Fold, ModelPlan, Plan
+from understill.models.folder import ModelFolder
+from understill.pipeline.plan.parts import Fold, ModelPlan, Plan, cache_folder
+from understill.recipe import Recipe
 from understill.targets.store import LOGITS
 from understill.tasks import Task
 from understill.teachers.folds import fold_by_class, fold_of
@@ -41,6 +43,11 @@ class Tokeniser:
         progress = counting(self.watch, lambda rows: Tokenising(data.place, rows, data.rows))
         length = self.lengths[data.task.head]
         return tokenise(data, self.tokenizer, length, self.cache, swapped=swapped, progress=progress)
+
+
+def tokeniser_of(folder: ModelFolder, recipe: Recipe, watch: Watch) -> Tokeniser:
+    """Return what turns rows into the tokens of a saved model."""
+    return Tokeniser(folder.tokenizer, folder.max_lengths, cache_folder(recipe), watch)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from understill.pipeline.hyperparameters import (
     Choice,
     Shape,
     by_rule,
+    changed,
     dev_rows,
     many_pairs,
     shape_of,
@@ -71,7 +72,7 @@ def tune(inputs: ModelInputs) -> Generator[None, None, Choice]:
     if (facts := _kept(kept)) is not None:
         settings = Settings.model_validate(facts["settings"])
         return Choice(settings, tuple(facts["reasons"]), facts["trial"], facts["seconds"])
-    shape = shape_of(plan, model)
+    shape = shape_of(model)
     choice = by_rule(model, shape, dev_rows(model))
     candidates = candidates_of(model, choice.settings, shape)
     if len(candidates) > 1:
@@ -104,9 +105,9 @@ def _kept(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def foreseen(plan: Plan, model: ModelPlan) -> tuple[Choice, float]:
+def foreseen(model: ModelPlan) -> tuple[Choice, float]:
     """Return what the rule chooses, with what will be tried, and how many times its steps all of it takes."""
-    shape = shape_of(plan, model)
+    shape = shape_of(model)
     choice = by_rule(model, shape, dev_rows(model))
     names = [each.name for each in candidates_of(model, choice.settings, shape)]
     if len(names) > 1:
@@ -144,21 +145,17 @@ def candidates_of(model: ModelPlan, settings: Settings, shape: Shape) -> list[Ca
         # A cross-encoder has to learn what comparing is, for which a low rate takes too long.
         higher = max(settings.training.rate, RATES[1] * 384 / shape.width)
         return [
-            Candidate("siamese", _changed(settings, pairs="siamese")),
-            Candidate("cross-encoder", _changed(settings, pairs="linear", lr=higher)),
+            Candidate("siamese", _with_pairs(settings, "siamese")),
+            Candidate("cross-encoder", changed(_with_pairs(settings, "linear"), lr=higher)),
         ]
-    probe = Candidate("probe first", _changed(settings, start="probe"))
-    zero = Candidate("heads at zero", _changed(settings, start="zero"))
-    rule_first = [zero, probe] if settings.training.start == "zero" else [probe, zero]
-    return [
-        *rule_first,
-        Candidate("thrice the rate", _changed(settings, start="zero", lr=3 * settings.training.rate)),
-    ]
+    probe = Candidate("probe first", changed(settings, start="probe"))
+    zero = Candidate("heads at zero", changed(settings, start="zero"))
+    faster = Candidate("thrice the rate", changed(settings, start="zero", lr=3 * settings.training.rate))
+    return [zero, probe, faster] if settings.training.start == "zero" else [probe, zero, faster]
 
 
-def _changed(settings: Settings, pairs: str | None = None, **changes: Any) -> Settings:
-    heads = settings.heads.model_copy(update={"pairs": pairs}) if pairs else settings.heads
-    return settings.model_copy(update={"heads": heads, "training": settings.training.model_copy(update=changes)})
+def _with_pairs(settings: Settings, pairs: str) -> Settings:
+    return settings.model_copy(update={"heads": settings.heads.model_copy(update={"pairs": pairs})})
 
 
 def _try(inputs: ModelInputs, candidate: Candidate, count: int) -> Generator[None, None, dict[str, float]]:
@@ -166,20 +163,19 @@ def _try(inputs: ModelInputs, candidate: Candidate, count: int) -> Generator[Non
     plan, model = inputs.plan, inputs.model
     training = candidate.settings.training
     steps = max(1, int(training.steps * TRIAL / count)) if training.steps else 1
-    short = training.model_copy(update={"steps": steps, "evaluate": Every(count=1, unit="never"), "keep": "last"})
-    settings = candidate.settings.model_copy(update={"training": short})
+    settings = changed(candidate.settings, steps=steps, evaluate=Every(count=1, unit="never"), keep="last")
     tried, title = replace(model, settings=settings, fold=HELD), f"{inputs.title}, trying {candidate.name}"
     folder = model.folder / "work" / "trial"
     shutil.rmtree(folder, ignore_errors=True)
     network, batches = first_weights(tried), make_batches(plan, tried, inputs.tokens, inputs.joined)
-    accelerator = make_accelerator(plan.recipe.machine, short.precision)
+    accelerator = make_accelerator(plan.recipe.machine, training.precision)
     network.to(accelerator.device)
     yield from prepare_heads(replace(inputs, model=tried, title=title), network, batches)
     for event in fit(
         network,
         make_objective(model.tasks, settings.heads.regression),
         batches,
-        short,
+        settings.training,
         accelerator=accelerator,
         seed=model.seed,
         folder=folder,
@@ -231,20 +227,29 @@ def choose(
     A short trial favours what begins quickly, so that another candidate has to win by a standard error of an accuracy.
     """
     first, *others = candidates
-    means = {name: float(np.nanmean(list(scores.values()))) for name, scores in trial.items()}
+    means = _means(trial)
     shown = ", ".join(f"{name} {100 * mean:.1f}" for name, mean in means.items())
     evidence = f"(on {held:,} held-out rows: {shown})"
     if first.name == "siamese":
         return _apart_or_together(choice, candidates, trial, tasks, evidence)
-    margin = 0.5 / math.sqrt(max(held, 1))
     best = max(others, key=lambda each: means[each.name])
-    winner = best if means[best.name] > means[first.name] + margin else first
+    winner = best if means[best.name] > means[first.name] + _margin(held) else first
     settings, beginning = winner.settings, BEGINNINGS[winner.settings.training.start]
     reasons = [each for each in choice.reasons if each not in BEGINNINGS.values()]
     if settings.training.rate != choice.settings.training.rate:
         reasons.append(f"learning rate {settings.training.rate:.2g} after the trial")
     reasons.append(f"{beginning} {evidence}")
     return Choice(settings, tuple(reasons), trial)
+
+
+def _means(trial: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return each candidate's mean over tasks that have a score."""
+    return {name: float(np.nanmean(list(scores.values()))) for name, scores in trial.items()}
+
+
+def _margin(rows: int) -> float:
+    """Return a standard error of an accuracy on so many rows."""
+    return 0.5 / math.sqrt(max(rows, 1))
 
 
 def longer(
@@ -256,14 +261,13 @@ def longer(
 ) -> Choice:
     """Return the choice with more steps where no candidate was better than guessing, unless the recipe gives them."""
     training, guess = choice.settings.training, float(np.nanmean(guesses))
-    most = max(float(np.nanmean(list(scores.values()))) for scores in trial.values())
     left_open = given.training.epochs == "auto" and not given.training.steps
-    if not (left_open and training.steps) or most > guess + 0.5 / math.sqrt(max(held, 1)):
+    if not (left_open and training.steps) or max(_means(trial).values()) > guess + _margin(held):
         return choice
     steps, evaluate = LONGER * training.steps, training.evaluate
     if given.training.evaluate.unit == "auto":
         evaluate = evaluate.model_copy(update={"count": LONGER * evaluate.count})
-    settings = _changed(choice.settings, steps=steps, evaluate=evaluate)
+    settings = changed(choice.settings, steps=steps, evaluate=evaluate)
     reason = f"{steps:,} steps, thrice as many: no trial was better than a constant answer, {100 * guess:.1f}"
     return replace(choice, settings=settings, reasons=(*choice.reasons, reason))
 

@@ -19,12 +19,12 @@ from understill.losses.fused import make_objective
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model, save_scores
 from understill.models.multitask import MultiTaskModel
-from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
+from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches, tokeniser_of
 from understill.pipeline.evaluation import dev_score, score_model
 from understill.pipeline.hyperparameter_search import tune
 from understill.pipeline.hyperparameters import Choice
 from understill.pipeline.initial_weights import first_weights, prepare_heads
-from understill.pipeline.plan.parts import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length
+from understill.pipeline.plan.parts import ModelPlan, Plan, Role, Wanted, cache_folder, max_length
 from understill.pipeline.soft_targets import join_targets
 from understill.train.device import make_accelerator, pick_device
 from understill.train.fit import Event, fit
@@ -78,7 +78,7 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
     if model.done:
         return
     joined = join_targets(plan, distillation) if distillation else {}
-    tokens = tokeniser_of(plan, model, load_tokenizer(model.start.name, model.start.place), watch)
+    tokens = _tokeniser(plan, model, watch)
     inputs = ModelInputs(plan, model, title, tokens, joined, watch)
     choice = None
     if model.settings.training.lr == "auto":
@@ -119,7 +119,7 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
 def _fit(inputs: ModelInputs, network: MultiTaskModel, batches: Batches, accelerator: Accelerator) -> Generator[Event]:
     """Return the training of a network, with a look at the dev sets now and then."""
     recipe, model, tokens, others = inputs.plan.recipe, inputs.model, inputs.tokens, world()
-    dev = {task.task.name: tokens(task.splits["dev"]) for task in model.scored if task.task in model.tasks}
+    dev = {name: tokens(task.splits["dev"]) for name, task in model.own.items()}
     distil = model.distillation.distil if model.distillation else None
     return fit(
         network,
@@ -157,7 +157,7 @@ def _distilled(model: ModelPlan) -> bool:
 def tokenise_rows(wanted: Wanted, watch: Watch) -> None:
     """Turn all rows that a model reads into tokens, which are kept for whoever reads the same."""
     plan, model, _ = wanted
-    tokens = tokeniser_of(plan, model, load_tokenizer(model.start.name, model.start.place), watch)
+    tokens = _tokeniser(plan, model, watch)
     for task, split, swapped in rows_of(model):
         tokens(plan.loaded[task].splits[split], swapped=swapped)
 
@@ -174,8 +174,9 @@ def rows_of(model: ModelPlan) -> list[tuple[str, str, bool]]:
     return places
 
 
-def tokeniser_of(plan: Plan, model: ModelPlan, tokenizer: Any, watch: Watch) -> Tokeniser:
-    """Return what turns rows into a model's tokens."""
+def _tokeniser(plan: Plan, model: ModelPlan, watch: Watch) -> Tokeniser:
+    """Return what turns rows into the tokens of a model that is to be trained."""
+    tokenizer = load_tokenizer(model.start.name, model.start.place)
     lengths = {task.name: max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
     return Tokeniser(tokenizer, lengths, cache_folder(plan.recipe), watch)
 
@@ -191,7 +192,7 @@ def evaluate_model(wanted: Wanted, watch: Watch) -> None:
         model.artifact.seal(TRAINED)  # stopped from here on, it is trained and has no scores
         # From its folder, as anybody else would load it, so that the figures are the folder's.
         folder = load_model(model.folder / "model")
-        tokens = tokeniser_of(plan, model, folder.tokenizer, watch)
+        tokens = tokeniser_of(folder, plan.recipe, watch)
         scores = score_model(folder, model.scored, tokens, plan.recipe, model.folder / "predictions")
         save_scores(folder.path, scores, _dev_prints(model))
         write_json(model.folder / "scores.json", {"scores": scores, "scored_on": _dev_prints(model)})
@@ -207,8 +208,8 @@ def scored(model: ModelPlan) -> bool:
 
 def _dev_prints(model: ModelPlan) -> dict[str, str]:
     """Name the dev sets a model is scored on, with what they hold; not all of them take part in its training."""
-    loaded = {task.task.name: task for task in model.scored}
-    return {data.place: data.fingerprint for task in model.tasks for data in dev_sets(loaded, task.name)}
+    sets = [data for task in model.scored for data in task.splits.values() if data.split.startswith("dev")]
+    return {data.place: data.fingerprint for data in sets}
 
 
 def _numbers(event: Report | Evaluated | Fitted) -> dict[str, float]:

@@ -189,6 +189,17 @@ class ModelPlan(Planned):
         return "augmented" if task in self.augmented else "train"
 
     @property
+    def own(self) -> dict[str, LoadedTask]:
+        """Its tasks with their rows, by name."""
+        loaded = {task.task.name: task for task in self.scored}
+        return {task.name: loaded[task.name] for task in self.tasks}
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows of each task it is trained on."""
+        return {name: task.splits[self.split(name)].rows for name, task in self.own.items()}
+
+    @property
     def started(self) -> bool:
         """Whether a sound checkpoint is there to go on from."""
         return any(not fault_of(path) for path in (self.folder / "work").glob("checkpoint-*"))

@@ -136,6 +136,15 @@ def test_rounds_go_on_while_the_dev_score_rises(values: Values, rule: str) -> No
     assert first >= len(lines) + 24
 
 
+def test_diverse_rows_are_chosen_by_the_encoder_that_a_student_is_cut_out_of(values: Values) -> None:
+    with serving(by_word) as server:
+        made = values(server, budget=20, choose="diverse")
+        made["teachers"].append({"name": "large"})
+        made["student"]["encoder"] = {"name": "large", "layers": 1}
+        answered = answer_rows(make_recipe(made), lambda event: None, train_students)
+    assert len(Path(answered.tasks["mood"].train[0]).read_text().splitlines()) == 20
+
+
 def test_a_task_with_gold_asks_about_the_chosen_rows_only(values: Values, tmp_path: Path) -> None:
     with serving(by_word) as server:
         plain = values(server, budget=10, rows="train")

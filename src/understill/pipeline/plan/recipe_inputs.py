@@ -152,10 +152,15 @@ def warn_of_rates(recipes: Sequence[Recipe]) -> None:
             log.warning("%s → write training: {lr: %g} for it, as is usual with %s", what, usual, optimizer)
 
 
+def locate_encoder(recipe: Recipe, name: str) -> str:
+    """Return what the loaders take for the name of an encoder, which may be a folder as the recipe sees it."""
+    there = recipe.find(name)
+    return resolve(str(there) if there.is_dir() else name)
+
+
 def _find_encoder(recipe: Recipe, spec: EncoderSpec) -> str:
     """Return what the loaders take for an encoder, when it can read as many tokens as are asked for."""
-    there = recipe.find(spec.name)
-    encoder = resolve(str(there) if there.is_dir() else spec.name)
+    encoder = locate_encoder(recipe, spec.name)
     own_lengths = {f"tasks.{name}.max_length": task.max_length for name, task in recipe.tasks.items()}
     lengths = {place: length for place, length in own_lengths.items() if length}
     check_lengths(spec.name, encoder, {"encoder.max_length": spec.max_length, **lengths})
@@ -175,8 +180,7 @@ def _find_words(recipe: Recipe, spec: WordsSpec) -> WordSource:
         files = sorted(vectors.iterdir()) if vectors.is_dir() else [vectors]
         digests = {f"vectors/{number}": known_digest(file) for number, file in enumerate(files)}
     if spec.tokenizer != "words":
-        there = recipe.find(spec.tokenizer)
-        place = resolve(str(there) if there.is_dir() else spec.tokenizer)
+        place = locate_encoder(recipe, spec.tokenizer)
         # What it knows besides, its tokeniser does not tell.
         others = {name: digest for name, digest in identity(place).items() if not name.endswith(".safetensors")}
         digests |= {f"tokenizer/{name}": digest for name, digest in others.items()}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -22,6 +23,8 @@ from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
 from understill.pipeline.hyperparameter_search import Candidate, candidates_of, choose, foreseen, longer
 from understill.pipeline.hyperparameters import Choice, Shape, by_rule, shape_of
 from understill.pipeline.initial_weights import first_weights, prepare_heads
+from understill.pipeline.model_training import TrainedModel
+from understill.pipeline.pinned_recipe import pinned
 from understill.pipeline.plan.parts import ModelPlan
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.teachers.folds import fold_of
@@ -247,14 +250,26 @@ def test_a_recipe_without_training_says_what_it_chose_and_its_pinned_copy_trains
     record = json.loads((result.folder / "run.json").read_text())
     assert record["models"]["multi"]["chosen"]["reasons"] == list(tuned.reasons)
     assert any("held-out rows" in reason for reason in tuned.reasons)
-    pinned = result.folder / "pinned.yaml"
-    assert all(reason in pinned.read_text() for reason in tuned.reasons)
-    again = run(load_recipe(pinned, ("name=again", f"output.folder={tmp_path / 'elsewhere'}")))
+    copy = result.folder / "pinned.yaml"
+    assert all(reason in copy.read_text() for reason in tuned.reasons)
+    again = run(load_recipe(copy, ("name=again", f"output.folder={tmp_path / 'elsewhere'}")))
     assert again.models[0].chosen is None
     first, second = weights_of(result.models[0].folder), weights_of(again.models[0].folder)
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not (again.folder / "pinned.yaml").exists()
+
+
+def test_a_teacher_is_pinned_as_its_own_model_was_chosen_and_not_as_one_whose_name_goes_on(
+    open_recipe: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    def trained(name: str, rate: float) -> TrainedModel:
+        settings = {"encoder": {"name": name}, "heads": {}, "training": {"lr": rate}}
+        return TrainedModel(name, "teacher", tmp_path, {}, [], 0.0, {"settings": settings, "reasons": []})
+
+    recipe = open_recipe(teachers=[{"name": "large"}, {"name": "large-2"}])
+    values = yaml.safe_load(pinned(recipe, [trained("large", 0.001), trained("large-2", 0.002)]))
+    assert [each["training"] for each in values["teachers"]] == [{"lr": 0.001}, {"lr": 0.002}]
 
 
 def test_a_choice_made_before_a_crash_holds_and_leads_to_the_same_weights(

@@ -76,3 +76,10 @@ def load(recipe: Path, sets: list[str] | None) -> Recipe:
     from understill.recipe import load_recipe
 
     return load_recipe(recipe, tuple(sets or ()))
+
+
+def load_of_run(run: Path, sets: list[str] | None) -> Recipe:
+    """Read the recipe that a run folder keeps."""
+    if not (run / "recipe.yaml").is_file():
+        raise UserError(f"{run}: no recipe.yaml here, so this is no run → name the folder that a run printed")
+    return load(run / "recipe.yaml", sets)

@@ -7,7 +7,7 @@ import signal
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from understill.errors import ProcessLost, UserError
 
 if TYPE_CHECKING:
     from understill.engines.engine import Engine
+    from understill.events import Watch
+    from understill.pipeline.llm_estimate import AskEstimate
+    from understill.pipeline.plan.parts import Study
     from understill.recipe import Recipe
 
 
@@ -86,15 +89,14 @@ def check(
     """Check a recipe and its data without training; say what would run and about how long."""
     loaded = load(recipe, sets)
     from understill import terminal
+    from understill.engines.cost_model import Cluster, scale_plan
     from understill.estimate import estimate
     from understill.events import Checking
-    from understill.pipeline.language_models import unanswered
-    from understill.pipeline.plan.planner import make_study
     from understill.pipeline.teacher_selection import open_teacher
 
+    cluster = Cluster.parse(plan) if plan else None
     with terminal.LiveProgress() as watch:
-        asks = _asks(loaded, watch)
-        study = None if unanswered(loaded) else make_study(loaded, watch)
+        asks, study = _foreseen(loaded, watch)
         external = study.external if study else ()
         for number, (run_plan, teacher) in enumerate(external):
             watch(Checking(f"opening {teacher.name}", number, len(external)))
@@ -105,10 +107,7 @@ def check(
         terminal.show_plan(study, times)
     else:
         terminal.say("recipe and data are fine; training is planned when these rows are answered: understill run")
-    if plan and study:
-        from understill.engines.cost_model import Cluster, scale_plan
-
-        cluster = Cluster.parse(plan)
+    if cluster and study:
         terminal.show_scale(scale_plan(study, times, cluster), cluster)
     if full:
         terminal.show_yaml(loaded.to_yaml())
@@ -161,23 +160,17 @@ def run(
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and compare their scores."""
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
     cluster = _cluster(engine_name, address, store, processes)
-    engine = nullcontext() if dry_run else cluster or _engine(loaded, processes)
+    if dry_run:
+        _show_dry_run(loaded)
+        return
+    engine = cluster or _engine(loaded, processes)
     from understill import terminal
     from understill.engines.study import run_study
-    from understill.pipeline.language_models import unanswered
-    from understill.pipeline.plan.planner import make_study
 
     with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
-        asks = [] if run_stages else _asks(loaded, watch)
-        planned = None if run_stages or unanswered(loaded) else make_study(loaded, watch)
-        runs = run_study(loaded, watch, run_stages) if run_stages else ()
-        page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
-    if dry_run:
-        terminal.show_asks(asks)
-    if planned:
-        terminal.show_plan(planned)
-    if runs:
-        terminal.show_study(runs)
+        runs = run_study(loaded, watch, run_stages)
+        page = _report_of(runs[0].folder, loaded, watch) if report else None
+    terminal.show_study(runs)
     if page:
         terminal.say(f"report: {page}")
 
@@ -196,13 +189,24 @@ def _cluster(
     return on_ray(address, store)
 
 
-def _asks(recipe: Recipe, watch: Any) -> list[Any]:
-    """Estimate what language models will be asked, before anything is."""
-    if not any(teacher.asked for teacher in recipe.teachers):
-        return []
-    from understill.pipeline.llm_estimate import estimate_asks
+def _show_dry_run(recipe: Recipe) -> None:
+    """Show what a run would ask language models, and what it would make."""
+    from understill import terminal
 
-    return list(estimate_asks(recipe, watch))
+    with tidy(), terminal.LiveProgress() as watch:
+        asks, study = _foreseen(recipe, watch)
+    terminal.show_asks(asks)
+    if study:
+        terminal.show_plan(study)
+
+
+def _foreseen(recipe: Recipe, watch: Watch) -> tuple[list[AskEstimate], Study | None]:
+    """Estimate what language models will be asked, and plan all else unless their answers have to be there first."""
+    from understill.pipeline.language_models import unanswered
+    from understill.pipeline.llm_estimate import estimate_asks
+    from understill.pipeline.plan.planner import make_study
+
+    return list(estimate_asks(recipe, watch)), None if unanswered(recipe) else make_study(recipe, watch)
 
 
 def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Engine]:
@@ -245,7 +249,7 @@ def _refuse_unanswered(recipe: Recipe) -> None:
         raise UserError(f"--processes: a language model has to be asked first → {fix}")
 
 
-def _report_of(folder: Path, recipe: Recipe, watch: Any) -> Path | None:
+def _report_of(folder: Path, recipe: Recipe, watch: Watch) -> Path | None:
     """Write the report of a run that has just finished; whatever goes wrong there, the run is whole."""
     from understill.report import write_report
 
@@ -287,16 +291,16 @@ def train(
 ) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
-    engine = _cluster(engine_name, address, store, processes) or _engine(loaded, processes)
+    cluster = _cluster(engine_name, address, store, processes)
+    if show_prompts:
+        _show_prompts(loaded, show_prompts)
+        return
+    engine = cluster or _engine(loaded, processes)
     from understill import terminal
     from understill.engines.study import train_some, train_students
-    from understill.pipeline.language_models import answer_rows, show_prompts_of
+    from understill.pipeline.language_models import answer_rows
     from understill.pipeline.plan.planner import make_study
 
-    if show_prompts:
-        for title, prompt in show_prompts_of(loaded, show_prompts):
-            terminal.say(f"── {title}\n{prompt}\n")
-        return
     with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
         loaded = answer_rows(loaded, watch, train_students)
         study = make_study(loaded, watch)
@@ -305,6 +309,15 @@ def train(
     for each in trained:
         terminal.show_scores({each.name: each.scores}, tasks)
         terminal.say(f"model: {each.folder}")
+
+
+def _show_prompts(recipe: Recipe, count: int) -> None:
+    """Show what language models would be asked, word for word."""
+    from understill import terminal
+    from understill.pipeline.language_models import show_prompts_of
+
+    for title, prompt in show_prompts_of(recipe, count):
+        terminal.say(f"── {title}\n{prompt}\n")
 
 
 @app.command(hidden=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from understill.cli.arguments import Model, Sets, examples_of, load
+from understill.cli.arguments import Model, Sets, examples_of, load, load_of_run
 from understill.cli.program import app
 from understill.errors import UserError
 
@@ -116,13 +116,11 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Write the report of a run: one HTML page, and the same as Markdown."""
-    if not (run / "recipe.yaml").is_file():
-        raise UserError(f"{run}: no recipe.yaml here, so this is no run → name the folder that a run printed")
+    loaded = load_of_run(run, None)
     if out and out.suffix not in (".html", ".htm"):
         raise UserError(f"--out {out}: a report is a page → write a name that ends in .html")
     if out and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}")
-    loaded = load(run / "recipe.yaml", None)
     from understill import terminal
     from understill.report import write_report
 
@@ -160,9 +158,7 @@ def submit(
     sets: Sets = None,
 ) -> None:
     """Predict GLUE's test sets, and write the benchmark's files and their zip."""
-    if not (run / "recipe.yaml").is_file():
-        raise UserError(f"{run}: no recipe.yaml here, so this is no run → name the folder that a run printed")
-    loaded = load(run / "recipe.yaml", sets)
+    loaded = load_of_run(run, sets)
     from understill import terminal
     from understill.pipeline import glue_submission
 

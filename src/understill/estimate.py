@@ -79,7 +79,7 @@ class Work(NamedTuple):
 def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dict[str, Estimate]:
     """Estimate the time of each model that is not trained yet, by its size or by real steps, which leave no trace."""
     missing = [wanted for wanted in study.models if not wanted.model.done]
-    seconds: dict[Any, Estimate] = {}
+    estimates: dict[Any, Estimate] = {}
     times = {}
     for number, (plan, model, title) in enumerate(missing):
         watch(Checking(f"{'timing' if timed else 'estimating'} {title}", number, len(missing)))
@@ -87,7 +87,7 @@ def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dic
         alone, fold = model.distillation is None, bool(model.fold)
         rows = tuple(model.rows.values())
         alike = (model.settings.model_dump_json(), model.tasks, alone, fold, model.augmented, rows)
-        if alike not in seconds:
+        if alike not in estimates:
             choice, times_as_long = foreseen(model) if model.settings.training.lr == "auto" else (None, 1.0)
             chosen = replace(model, settings=choice.settings) if choice else model
             work, step = _timed(plan, chosen) if timed else _rough(plan, chosen)
@@ -95,8 +95,8 @@ def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dic
             passes = work.steps * times_as_long + read * READING / chosen.settings.training.batch
             inner, whole = _parameters(plan, chosen)
             sizes = {"batch": chosen.settings.training.batch, "inner": inner, "parameters": whole}
-            seconds[alike] = Estimate(work.steps, float(work.length), step * passes, timed, **sizes)
-        times[title] = replace(seconds[alike], odds=model.odds)
+            estimates[alike] = Estimate(work.steps, float(work.length), step * passes, timed, **sizes)
+        times[title] = replace(estimates[alike], odds=model.odds)
     return times
 
 
@@ -223,8 +223,7 @@ def _as_pair(row: str | tuple[str, str]) -> tuple[str, ...]:
 def _work(plan: Plan, model: ModelPlan, lengths: list[NDArray[Any]]) -> Work:
     """Count steps and draws as the loop does, of rows whose lengths are like these."""
     recipe, training = plan.recipe, model.settings.training
-    unlabelled = model.distillation.unlabelled if model.distillation else {}
-    parts = parts_of(model.tasks, plan.loaded, model.settings, unlabelled, model.augmented)
+    parts = parts_of(model.tasks, plan.loaded, model.settings, model.unlabelled, model.augmented)
     if model.fold:
         parts = [part._replace(units=part.units - part.units // model.fold.count) for part in parts]
     everything = shares(parts, training.batch, training.batches, training.sampling).draws

@@ -14,6 +14,7 @@ from understill.pipeline.comparison import (
     MEAN,
     Comparison,
     Retention,
+    averages,
     compare_pair,
     compare_sides,
     correct,
@@ -23,7 +24,6 @@ from understill.pipeline.comparison import (
 )
 from understill.pipeline.record import BESIDE, FLOORS, Run
 from understill.pipeline.sides import CLUSTERS, Side, kept_by, make_side
-from understill.tasks.metric import is_error
 
 log = logging.getLogger(__name__)
 
@@ -147,8 +147,7 @@ def _tasks(runs: Sequence[Run], column: str) -> list[str]:
     return [
         name
         for name, task in runs[0].tasks.items()
-        if task.head == name
-        and not is_error(task.metrics[0])
+        if averages(f"{name}/dev", task)
         and all(f"{name}/dev" in scores_of(run, column) for run in runs)
         and all(run.tasks[name].metrics[0] == task.metrics[0] for run in runs)
     ]

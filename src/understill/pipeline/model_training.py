@@ -164,13 +164,11 @@ def tokenise_rows(wanted: Wanted, watch: Watch) -> None:
 
 def rows_of(model: ModelPlan) -> list[tuple[str, str, bool]]:
     """Name the splits that a model is trained and looked at with, each task's, and whether its texts are swapped."""
-    unlabelled = model.distillation.unlabelled if model.distillation else {}
     places = []
     for task in model.tasks:
-        both = model.settings.training.both_orders and task.symmetric
-        for split in (model.split(task.name), *(["unlabelled"] if task.name in unlabelled else []), "dev"):
-            orders = (False, True) if both and split != "dev" else (False,)
-            places += [(task.name, split, swapped) for swapped in orders]
+        splits = (model.split(task.name), *(["unlabelled"] if task.name in model.unlabelled else []))
+        places += [(task.name, split, swapped) for split in splits for swapped in model.orders(task)]
+        places.append((task.name, "dev", False))
     return places
 
 

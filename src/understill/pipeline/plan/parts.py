@@ -188,6 +188,15 @@ class ModelPlan(Planned):
         """Name the split of a task that it is trained on."""
         return "augmented" if task in self.augmented else "train"
 
+    def orders(self, task: Task) -> tuple[bool, ...]:
+        """Tell in which orders it learns from the texts of a row: as they are, and swapped where both are wanted."""
+        return (False, True) if self.settings.training.both_orders and task.symmetric else (False,)
+
+    @property
+    def unlabelled(self) -> Mapping[str, float]:
+        """By task, the share of rows in a batch that teachers alone label."""
+        return self.distillation.unlabelled if self.distillation else {}
+
     @property
     def own(self) -> dict[str, LoadedTask]:
         """Its tasks with their rows, by name."""

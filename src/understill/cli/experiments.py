@@ -46,8 +46,8 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a recipe that is there.")] = False,
 ) -> None:
     """Look at your files and write a commented recipe for them."""
-    from understill import terminal
     from understill.data.recipe_draft import draft_recipe
+    from understill.terminal import plans
 
     if out.is_dir():
         raise UserError(f"--out {out}: this is a folder → write --out {out / 'recipe.yaml'}")
@@ -61,7 +61,7 @@ def init(
     out.write_text(draft.text, encoding="utf-8")
     for reason in draft.left_out:
         logging.getLogger(__name__).warning("left out: %s", reason)
-    terminal.show_draft(out, draft)
+    plans.show_draft(out, draft)
 
 
 @app.command(
@@ -88,29 +88,29 @@ def check(
 ) -> None:
     """Check a recipe and its data without training; say what would run and about how long."""
     loaded = load(recipe, sets)
-    from understill import terminal
     from understill.engines.cost_model import Cluster, scale_plan
     from understill.estimate import estimate
     from understill.events import Checking
     from understill.pipeline.teacher_selection import open_teacher
+    from understill.terminal import console, listings, plans, progress
 
     cluster = Cluster.parse(plan) if plan else None
-    with terminal.LiveProgress() as watch:
+    with progress.LiveProgress() as watch:
         asks, study = _foreseen(loaded, watch)
         external = study.external if study else ()
         for number, (run_plan, teacher) in enumerate(external):
             watch(Checking(f"opening {teacher.name}", number, len(external)))
             open_teacher(run_plan, teacher)
         times = estimate(study, watch, timed=timed) if study else {}
-    terminal.show_asks(asks)
+    plans.show_asks(asks)
     if study:
-        terminal.show_plan(study, times)
+        plans.show_plan(study, times)
     else:
-        terminal.say("recipe and data are fine; training is planned when these rows are answered: understill run")
+        console.say("recipe and data are fine; training is planned when these rows are answered: understill run")
     if cluster and study:
-        terminal.show_scale(scale_plan(study, times, cluster), cluster)
+        plans.show_scale(scale_plan(study, times, cluster), cluster)
     if full:
-        terminal.show_yaml(loaded.to_yaml())
+        listings.show_yaml(loaded.to_yaml())
 
 
 Processes = Annotated[
@@ -160,19 +160,24 @@ def run(
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and compare their scores."""
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
     cluster = _cluster(engine_name, address, store, processes)
+    from understill.terminal import console, plans, progress, studies
+
     if dry_run:
-        _show_dry_run(loaded)
+        with tidy(), progress.LiveProgress() as watch:
+            asks, study = _foreseen(loaded, watch)
+        plans.show_asks(asks)
+        if study:
+            plans.show_plan(study)
         return
     engine = cluster or _engine(loaded, processes)
-    from understill import terminal
     from understill.engines.study import run_study
 
-    with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
+    with tidy(), engine as run_stages, progress.LiveProgress() as watch:
         runs = run_study(loaded, watch, run_stages)
         page = _report_of(runs[0].folder, loaded, watch) if report else None
-    terminal.show_study(runs)
+    studies.show_study(runs)
     if page:
-        terminal.say(f"report: {page}")
+        console.say(f"report: {page}")
 
 
 def _cluster(
@@ -187,17 +192,6 @@ def _cluster(
     from understill.engines.ray import on_ray
 
     return on_ray(address, store)
-
-
-def _show_dry_run(recipe: Recipe) -> None:
-    """Show what a run would ask language models, and what it would make."""
-    from understill import terminal
-
-    with tidy(), terminal.LiveProgress() as watch:
-        asks, study = _foreseen(recipe, watch)
-    terminal.show_asks(asks)
-    if study:
-        terminal.show_plan(study)
 
 
 def _foreseen(recipe: Recipe, watch: Watch) -> tuple[list[AskEstimate], Study | None]:
@@ -292,32 +286,27 @@ def train(
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
     cluster = _cluster(engine_name, address, store, processes)
+    from understill.terminal import console, progress, scores
+
     if show_prompts:
-        _show_prompts(loaded, show_prompts)
+        from understill.pipeline.language_models import show_prompts_of
+
+        for title, prompt in show_prompts_of(loaded, show_prompts):
+            console.say(f"── {title}\n{prompt}\n")
         return
     engine = cluster or _engine(loaded, processes)
-    from understill import terminal
     from understill.engines.study import train_some, train_students
     from understill.pipeline.language_models import answer_rows
     from understill.pipeline.plan.planner import make_study
 
-    with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
+    with tidy(), engine as run_stages, progress.LiveProgress() as watch:
         loaded = answer_rows(loaded, watch, train_students)
         study = make_study(loaded, watch)
         trained = train_some(study, tuple(model or ()), watch, run_stages)
     tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}
     for each in trained:
-        terminal.show_scores({each.name: each.scores}, tasks)
-        terminal.say(f"model: {each.folder}")
-
-
-def _show_prompts(recipe: Recipe, count: int) -> None:
-    """Show what language models would be asked, word for word."""
-    from understill import terminal
-    from understill.pipeline.language_models import show_prompts_of
-
-    for title, prompt in show_prompts_of(recipe, count):
-        terminal.say(f"── {title}\n{prompt}\n")
+        scores.show_scores({each.name: each.scores}, tasks)
+        console.say(f"model: {each.folder}")
 
 
 @app.command(hidden=True)

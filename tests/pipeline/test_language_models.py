@@ -21,7 +21,7 @@ from llm_server import Answer, LlmServer, by_word, serving
 from understill import cli
 from understill.engines.study import run, train_students
 from understill.errors import UserError
-from understill.pipeline.language_models import answer_rows, unanswered
+from understill.pipeline.language_models import answer_rows, show_prompts_of, unanswered
 from understill.pipeline.plan.planner import make_plan
 from understill.pipeline.record import read_record
 from understill.pipeline.soft_targets import asked_of
@@ -268,3 +268,16 @@ def test_answers_of_the_student_agree_with_those_of_the_language_model(values: V
     record = read_record(made.folder)
     assert record["models"]["student"]["scores"]["mood/dev"]["accuracy"] >= 0.9
     assert np.isfinite(record["asked"]["llm"]["mood"]["seconds"])
+
+
+def test_of_a_diagnostic_set_there_are_no_prompts_since_another_tasks_head_answers_it(
+    values: Values, tmp_path: Path
+) -> None:
+    for name in ("MNLI/train", "MNLI/dev_matched", "MNLI/dev_mismatched", "AX/diagnostic"):
+        path = tmp_path / "glue" / f"{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"{number}\ta {number}\tb {number}\tneutral" for number in range(30)]
+        path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *lines]), encoding="utf-8")
+    with serving(by_word) as server:
+        made = make_recipe(values(server) | {"tasks": ["mnli", "ax"], "data": {"glue": str(tmp_path / "glue")}})
+        assert [title for title, _ in show_prompts_of(made, 1)] == ["llm, mnli/train, row 1"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from understill.data.taskdata import TaskData
 from understill.errors import UserError
 from understill.evaluate.metrics import primary
 from understill.evaluate.predict import features, predict
-from understill.events import Labelling, RoundDone, Watch, counting
+from understill.events import Labelling, RoundDone, Watch, counting, silent
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model
 from understill.pipeline.dataloader import Tokeniser, tokeniser_of
@@ -73,6 +73,20 @@ def _taught(recipe: Recipe, spec: LlmSpec) -> list[str]:
     return [name for name in recipe.tasks if spec.teaches_task(name)]
 
 
+def open_llms(recipe: Recipe, watch: Watch = silent) -> Iterator[tuple[LlmTeacher, LoadedTask]]:
+    """Yield every language model of a recipe with each task that it teaches."""
+    specs = [spec for spec in recipe.teachers if isinstance(spec, LlmSpec)]
+    loaded = read_data(recipe, watch) if specs else {}
+    for spec in specs:
+        for name in _heads(recipe, spec, loaded):
+            yield open_llm(recipe, spec, loaded[name]), loaded[name]
+
+
+def _heads(recipe: Recipe, spec: LlmSpec, loaded: Mapping[str, LoadedTask]) -> list[str]:
+    """Name the tasks that a language model teaches; another task's head answers a diagnostic set."""
+    return [name for name in _taught(recipe, spec) if loaded[name].task.head == name]
+
+
 def open_llm(recipe: Recipe, spec: LlmSpec, loaded: LoadedTask) -> LlmTeacher:
     """Make a language model ready to be asked, without a plan."""
     opened = LlmType.open(spec, Opening(str(spec.name), "", recipe, loaded))
@@ -82,15 +96,12 @@ def open_llm(recipe: Recipe, spec: LlmSpec, loaded: LoadedTask) -> LlmTeacher:
 
 def show_prompts_of(recipe: Recipe, count: int) -> Iterator[tuple[str, str]]:
     """Yield real prompts of every language model, each with a title; nothing is asked."""
-    loaded = read_data(recipe)
-    specs = [spec for spec in recipe.teachers if isinstance(spec, LlmSpec)]
-    if not specs:
+    if not any(isinstance(spec, LlmSpec) for spec in recipe.teachers):
         raise UserError("--show-prompts: no teacher of this recipe is a language model → add {llm: {…}} to teachers")
-    for spec in specs:
-        for name in _taught(recipe, spec):
-            teacher, data = open_llm(recipe, spec, loaded[name]), loaded[name].splits["train"]
-            for place, texts in texts_of(data, list(range(min(count, data.rows)))).items():
-                yield f"{spec.name}, {data.place}, row {place + 1}", teacher.prompt(texts)
+    for teacher, loaded in open_llms(recipe):
+        data = loaded.splits["train"]
+        for place, texts in texts_of(data, list(range(min(count, data.rows)))).items():
+            yield f"{teacher.name}, {data.place}, row {place + 1}", teacher.prompt(texts)
 
 
 class _Rounds:
@@ -101,7 +112,7 @@ class _Rounds:
         assert isinstance(spec, LlmSpec)
         self.recipe, self.number, self.watch, self.train = recipe, number, watch, train
         self.spec, self.loaded = spec, read_data(recipe, watch)
-        self.tasks = [name for name in _taught(recipe, spec) if self.loaded[name].task.head == name]
+        self.tasks = _heads(recipe, spec, self.loaded)
         self.teachers = {name: open_llm(recipe, spec, self.loaded[name]) for name in self.tasks}
         self.vectors: dict[str, NDArray[np.float32]] = {}
 

@@ -20,7 +20,7 @@ from understill.events import Tuned
 from understill.models.folder import load_model
 from understill.pipeline import hyperparameter_search, hyperparameters, make_plan, run
 from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
-from understill.pipeline.hyperparameter_search import Candidate, candidates_of, choose, foreseen, longer
+from understill.pipeline.hyperparameter_search import candidates_of, choose, foreseen, longer
 from understill.pipeline.hyperparameters import Choice, Shape, by_rule, shape_of
 from understill.pipeline.initial_weights import first_weights, prepare_heads
 from understill.pipeline.model_training import TrainedModel
@@ -135,7 +135,7 @@ def test_candidates_are_two_rates_and_a_probe_for_texts_and_both_readings_for_pa
     ):
         form = Shape({task.name: 900 for task in model.tasks}, 2, 384, False, False, False, 10)
         settings = by_rule(model, form, 200).settings
-        assert [each.name for each in candidates_of(model, settings, form)] == names
+        assert list(candidates_of(model, settings, form)) == names
         small = Shape({task.name: 100 for task in model.tasks}, 2, 384, False, False, False, 10)
         assert len(candidates_of(model, settings, small)) == 1
 
@@ -169,7 +169,7 @@ def test_many_pairs_of_classes_are_read_together_without_a_trial_and_scores_stil
 def _chosen(model: ModelPlan, scores: dict[str, float], held: int) -> Choice:
     settings = by_rule(model, shape(900), 200)
     candidates = candidates_of(model, settings.settings, shape(900))
-    trial = {each.name: {"mood": scores[each.name]} for each in candidates}
+    trial = {name: {"mood": scores[name]} for name in candidates}
     return choose(settings, candidates, trial, model.tasks, held)
 
 
@@ -207,7 +207,7 @@ def test_each_pair_task_gets_the_reading_that_did_better_on_it(open_recipe: Call
     (model,) = make_plan(open_recipe(tasks=["follows", "similar"])).models
     form = Shape({"follows": 500, "similar": 500}, 3, 384, False, False, False, 10)
     before = by_rule(model, form, 200)
-    candidates: list[Candidate] = candidates_of(model, before.settings, form)
+    candidates = candidates_of(model, before.settings, form)
     trial = {"siamese": {"follows": 0.4, "similar": 0.8}, "cross-encoder": {"follows": 0.6, "similar": 0.5}}
     heads = choose(before, candidates, trial, model.tasks, 200).settings.heads
     assert {task.name: heads.siamese(task) for task in model.tasks} == {"follows": False, "similar": True}

@@ -57,6 +57,12 @@ def text_columns(given: str | None) -> list[str] | None:
     return names
 
 
+def refuse_no_folder(option: str, path: Path) -> None:
+    """Refuse to write a file where there is no folder for it."""
+    if not path.parent.is_dir():
+        raise UserError(f"{option} {path}: there is no folder {path.parent}")
+
+
 @contextmanager
 def tidy() -> Iterator[None]:
     """Let SIGTERM end the block like an exception, so that what is half written is removed."""

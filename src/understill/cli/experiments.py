@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understill.cli.arguments import Address, EngineName, RecipeFile, Sets, examples_of, load, refuse_engine, tidy
+from understill.cli.arguments import (
+    Address,
+    EngineName,
+    RecipeFile,
+    Sets,
+    examples_of,
+    load,
+    refuse_engine,
+    refuse_no_folder,
+    tidy,
+)
 from understill.cli.program import app
 from understill.errors import ProcessLost, UserError
 
@@ -53,8 +63,7 @@ def init(
         raise UserError(f"--out {out}: this is a folder → write --out {out / 'recipe.yaml'}")
     if out.exists() and not force:
         raise UserError(f"{out} is there already → choose another name with --out, or overwrite it with --force")
-    if not out.parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.parent}")
+    refuse_no_folder("--out", out)
     if teacher and not distil:
         raise UserError(f"--teacher {teacher}: only a recipe that distils has a teacher → add --distil")
     draft = draft_recipe(files, (teacher or "minilm") if distil else None)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from understill.cli.arguments import Model, Sets, examples_of, load, load_of_run
+from understill.cli.arguments import Model, Sets, examples_of, load, load_of_run, refuse_no_folder
 from understill.cli.program import app
 from understill.errors import UserError
 
@@ -119,8 +119,8 @@ def report(
     loaded = load_of_run(run, None)
     if out and out.suffix not in (".html", ".htm"):
         raise UserError(f"--out {out}: a report is a page → write a name that ends in .html")
-    if out and not out.parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.parent}")
+    if out:
+        refuse_no_folder("--out", out)
     from understill.report import write_report
     from understill.terminal import console, progress
 

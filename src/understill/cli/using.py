@@ -17,6 +17,7 @@ from understill.cli.arguments import (
     examples_of,
     load,
     refuse_engine,
+    refuse_no_folder,
     text_columns,
     tidy,
 )
@@ -300,8 +301,8 @@ def bench(
     from understill.bench.subjects import open_subjects
     from understill.terminal import console, outputs, progress
 
-    if file and not file.parent.is_dir():
-        raise UserError(f"--json {file}: there is no folder {file.parent}")
+    if file:
+        refuse_no_folder("--json", file)
     subjects, chosen = open_subjects(models, task)
     samples = read_texts(texts, chosen.pair) if texts else made_up(chosen.pair)
     with progress.LiveProgress() as watch:

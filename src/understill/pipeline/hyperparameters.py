@@ -17,7 +17,7 @@ PASSES, MORE = 3, 2400
 #: The encoder's learning rate at a width of 384: the first up to so many rows of one task, growing with them up to the
 #: second, which several tasks have at once.
 RATES, ROWS = (5e-5, 1e-4), 1000
-#: That of encoders that lost layers, which have to find together again, and of networks that begin at random.
+#: That of encoders that lost layers, where those that are left have to adapt, and of networks that begin at random.
 CUT, RANDOM = 3e-4, 2e-3
 #: That of heads for scores, for up to so many classes, and for more.
 HEAD_RATES, CLASSES = (3e-4, 1e-3, 3e-3), 10

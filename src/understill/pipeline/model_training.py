@@ -85,6 +85,7 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
         choice = others.share((yield from tune(inputs)) if others.leads else None)
         assert choice is not None
         model = replace(model, settings=choice.settings)
+        inputs = replace(inputs, model=model)
     training = model.settings.training
     if others.leads:  # what the first process refuses, the others need not repeat
         others.refuse_small(training.batch)
@@ -92,11 +93,11 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
     network = first_weights(model)
     if others.leads and not model.started:
         network.to(pick_device(recipe.machine))
-        yield from prepare_heads(replace(inputs, model=model), network, batches)
+        yield from prepare_heads(inputs, network, batches)
     trackers = recipe.output.trackers if others.leads else ()
     accelerator = make_accelerator(recipe.machine, training.precision, trackers, model.folder)
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
-    with SIGNALS, closing(_fit(replace(inputs, model=model), network, batches, accelerator)) as events:
+    with SIGNALS, closing(_fit(inputs, network, batches, accelerator)) as events:
         for event in events:
             if isinstance(event, Step):
                 yield

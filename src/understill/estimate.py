@@ -15,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from understill.data.batch import Rows, Stream, assemble, padded, sizes_on
+from understill.data.encode import texts_of
 from understill.data.groups import grouping, teaching
 from understill.data.language import warn_of_language
 from understill.data.sampling import apportion, shares
@@ -25,7 +26,7 @@ from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.multitask import new_model
 from understill.models.words import WordsConfig
 from understill.pipeline.hyperparameter_search import foreseen
-from understill.pipeline.plan.parts import ModelPlan, Plan, Start, Study, Words, max_length, parts_of
+from understill.pipeline.plan.parts import ModelPlan, Plan, Study, Words, max_length, parts_of
 from understill.pipeline.vocabularies import SIZE, make_words
 from understill.recipe.schema import Machine
 from understill.train.device import pick_device, pick_precision, set_threads
@@ -78,31 +79,30 @@ class Work(NamedTuple):
 def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dict[str, Estimate]:
     """Estimate the time of each model that is not trained yet, by its size or by real steps, which leave no trace."""
     missing = [wanted for wanted in study.models if not wanted.model.done]
-    seconds: dict[Any, Estimate] = {}
+    estimates: dict[Any, Estimate] = {}
     times = {}
     for number, (plan, model, title) in enumerate(missing):
         watch(Checking(f"{'timing' if timed else 'estimating'} {title}", number, len(missing)))
         # Folds, seeds and fine-tuned students take as long as each other; one of them is looked at.
         alone, fold = model.distillation is None, bool(model.fold)
-        rows = tuple(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
+        rows = tuple(model.rows.values())
         alike = (model.settings.model_dump_json(), model.tasks, alone, fold, model.augmented, rows)
-        if alike not in seconds:
-            choice, times_as_long = foreseen(plan, model) if model.settings.training.lr == "auto" else (None, 1.0)
+        if alike not in estimates:
+            choice, times_as_long = foreseen(model) if model.settings.training.lr == "auto" else (None, 1.0)
             chosen = replace(model, settings=choice.settings) if choice else model
             work, step = _timed(plan, chosen) if timed else _rough(plan, chosen)
-            read = _rows_read(plan, chosen, work.steps, tried=bool(choice and choice.trial))
+            read = _rows_read(chosen, work.steps, tried=bool(choice and choice.trial))
             passes = work.steps * times_as_long + read * READING / chosen.settings.training.batch
-            inner, whole = _parameters(plan, chosen, chosen.start.root)
+            inner, whole = _parameters(plan, chosen)
             sizes = {"batch": chosen.settings.training.batch, "inner": inner, "parameters": whole}
-            seconds[alike] = Estimate(work.steps, float(work.length), step * passes, timed, **sizes)
-        times[title] = replace(seconds[alike], odds=model.odds)
+            estimates[alike] = Estimate(work.steps, float(work.length), step * passes, timed, **sizes)
+        times[title] = replace(estimates[alike], odds=model.odds)
     return times
 
 
-def _rows_read(plan: Plan, model: ModelPlan, steps: int, tried: bool) -> float:
+def _rows_read(model: ModelPlan, steps: int, tried: bool) -> float:
     """Count the rows that are read without being learnt from: looks at dev, and what probes are fitted to."""
-    training = model.settings.training
-    train = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
+    training, train = model.settings.training, sum(model.rows.values())
     dev = sum(task.splits["dev"].rows for task in model.scored)
     looks = times_due(training.evaluate, steps, max(1, train // training.batch)) + 1  # and the saved model's
     probes = [training.start in ("probe", "fitted", "contrastive"), tried, model.role in ("model", "student")]
@@ -111,11 +111,10 @@ def _rows_read(plan: Plan, model: ModelPlan, steps: int, tried: bool) -> float:
 
 def _rough(plan: Plan, model: ModelPlan) -> tuple[Work, float]:
     """Compute the seconds of a step from tokens and parameters; no weights are loaded."""
-    begin, machine, training = model.start.root, plan.recipe.machine, model.settings.training
-    lengths = [_lengths(plan, model, begin, task.name) for task in model.tasks]
-    work = _work(plan, model, lengths)
+    machine, training = plan.recipe.machine, model.settings.training
+    work = _work(plan, model, [_lengths(plan, model, task.name) for task in model.tasks])
     rows = training.batch * float(np.average(work.many, weights=work.draws))
-    inner, whole = _parameters(plan, model, begin)
+    inner, whole = _parameters(plan, model)
     speed = _speed(machine, pick_precision(training.precision, pick_device(machine)))
     return work, OVERHEAD + rows * work.length * inner * speed.product + whole * speed.parameter
 
@@ -157,10 +156,10 @@ def _autocast(device: str, precision: str) -> torch.autocast:
     return torch.autocast(device, kind, enabled=precision != "fp32")
 
 
-def _parameters(plan: Plan, model: ModelPlan, begin: Start) -> tuple[int, int]:
+def _parameters(plan: Plan, model: ModelPlan) -> tuple[int, int]:
     """Count the parameters that a token meets, and all of them; those of heads are few."""
-    spec = model.settings.encoder
-    config = _words(plan, begin.words) if begin.words and not _made(begin) else load_config(begin.name, begin.place)
+    spec, begin, words = model.settings.encoder, model.start.root, _uncounted(model)
+    config = _words(plan, words) if words else load_config(begin.name, begin.place)
     if spec.layers:
         config.num_hidden_layers = spec.layers
         if getattr(config, "layer_types", None):
@@ -186,43 +185,45 @@ def _words(plan: Plan, words: Words) -> PreTrainedConfig:
     )
 
 
-def _made(begin: Start) -> bool:
-    """Tell whether a network over words has its words already; to count them takes a while."""
-    return begin.words is not None and begin.words.artifact.sound()
+def _uncounted(model: ModelPlan) -> Words | None:
+    """Return the words of a network that has none yet; to count them takes a while."""
+    words = model.start.root.words
+    return words if words and not words.artifact.sound() else None
 
 
-def _lengths(plan: Plan, model: ModelPlan, begin: Start, name: str) -> NDArray[Any]:
+def _lengths(plan: Plan, model: ModelPlan, name: str) -> NDArray[Any]:
     """Return the lengths of some rows of a task; words stand for tokens where there is no tokeniser yet."""
-    if begin.words and not _made(begin):
-        texts = _texts(plan, model, name)
-        words = [sum(len(part.split()) for part in ([text] if isinstance(text, str) else text)) for text in texts]
+    if _uncounted(model):
+        words = [sum(len(text.split()) for text in _as_pair(row)) for row in _texts(model, name)]
         return np.minimum(np.maximum(words, 1), max_length(plan.recipe, model.settings, name))
+    begin = model.start.root
     return _sample(plan, model, name, load_tokenizer(begin.name, begin.place)).lengths
 
 
-def _texts(plan: Plan, model: ModelPlan, name: str) -> list[Any]:
+def _texts(model: ModelPlan, name: str) -> list[Any]:
     """Return some texts, or pairs, of a task, spread over its file."""
-    table = plan.loaded[name].splits[model.split(name)].table()
+    table = model.own[name].splits[model.split(name)].table()
     places = np.linspace(0, table.num_rows - 1, min(SAMPLE, table.num_rows)).astype(np.int64)
     # Row by row, since taking them all at once would first put whole columns of a mapped file into memory.
-    rows = [table.slice(int(place), 1).to_pylist()[0] for place in places]
-    return [(row["text1"], row["text2"]) if "text2" in row else row["text1"] for row in rows]
+    return [text for place in places for text in texts_of(table.slice(int(place), 1), swapped=False)]
 
 
 def _sample(plan: Plan, model: ModelPlan, name: str, tokenizer: PreTrainedTokenizerFast) -> Tokens:
     """Tokenise some rows of a task, and warn where that shows that the encoder does not know their language."""
-    length, texts = max_length(plan.recipe, model.settings, name), _texts(plan, model, name)
-    if not model.start.root.words:  # which are made of these texts
-        every = [part for text in texts for part in ([text] if isinstance(text, str) else text)]
-        warn_of_language(model.start.root.name, name, every, tokenizer)
-    return encode(texts, tokenizer, length)
+    rows, begin = _texts(model, name), model.start.root
+    if not begin.words:  # which are made of these texts
+        warn_of_language(begin.name, name, [text for row in rows for text in _as_pair(row)], tokenizer)
+    return encode(rows, tokenizer, max_length(plan.recipe, model.settings, name))
+
+
+def _as_pair(row: str | tuple[str, str]) -> tuple[str, ...]:
+    return (row,) if isinstance(row, str) else row
 
 
 def _work(plan: Plan, model: ModelPlan, lengths: list[NDArray[Any]]) -> Work:
     """Count steps and draws as the loop does, of rows whose lengths are like these."""
     recipe, training = plan.recipe, model.settings.training
-    unlabelled = model.distillation.unlabelled if model.distillation else {}
-    parts = parts_of(model.tasks, plan.loaded, model.settings, unlabelled, model.augmented)
+    parts = parts_of(model.tasks, plan.loaded, model.settings, model.unlabelled, model.augmented)
     if model.fold:
         parts = [part._replace(units=part.units - part.units // model.fold.count) for part in parts]
     everything = shares(parts, training.batch, training.batches, training.sampling).draws
@@ -273,7 +274,7 @@ def _step_seconds(plan: Plan, model: ModelPlan, tokens: list[Tokens], rows: Rows
     streams = [Stream(number, [each]) for number, each in enumerate(tokens)]
     batch = assemble(streams, rows, np.ones(len(tokens)), 0).to(device)
     # Some sampled rows may be longer than the mean; cut, they take the time of the mean.
-    batch = type(batch)(**{**vars(batch), "lengths": batch.lengths.clamp(max=rows.length)})
+    batch = replace(batch, lengths=batch.lengths.clamp(max=rows.length))
     precision = pick_precision(settings.training.precision, device)
 
     def step() -> None:

@@ -206,7 +206,7 @@ def test_pipeline_takes_thirty_two_texts_at_once(folders: dict[str, Path]) -> No
 
 
 def test_a_table_has_room_for_every_number_and_names_what_a_server_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    from understill import terminal
+    from understill.terminal import outputs
 
     slow, fast = Latency(0.25, 1.25, 2.0), Latency(0.001, 0.002, 0.003)
     forms = {"hf/mood": ("pipeline()", slow), "onnx": ("ONNX float32", fast), "int8": ("ONNX int8", fast)}
@@ -216,7 +216,7 @@ def test_a_table_has_room_for_every_number_and_names_what_a_server_runs(capsys: 
         Measurement(f"runs/a-long-name/export/{name}", 512, parts, {MODEL: latency, HTTP: latency}, form, 90_912_345)
         for name, (form, latency) in forms.items()
     ]
-    terminal.show_bench(Bench("mood", 512, 20.0, 1, {"cores": 2}, tuple(models)))
+    outputs.show_bench(Bench("mood", 512, 20.0, 1, {"cores": 2}, tuple(models)))
     output = capsys.readouterr().out
     assert "512 texts of mood, 1 round, 2 cores" in output
     rows = [line for line in output.splitlines() if " to " in line and "texts" not in line and "low" not in line]

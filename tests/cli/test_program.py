@@ -52,7 +52,7 @@ def test_the_reference_has_a_line_for_every_verb() -> None:
 
 @pytest.mark.parametrize(("columns", "width"), [("90", 90), ("", 120), ("wide", 120)])
 def test_tables_in_a_file_are_as_wide_as_columns_says(columns: str, width: int) -> None:
-    code = "from understill import terminal; print(terminal.console.out.width)"
+    code = "from understill.terminal import console; print(console.out.width)"
     env = {**os.environ, "COLUMNS": columns}
     output = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
     assert output.stdout.strip() == str(width)

@@ -96,7 +96,7 @@ def test_folds_are_foreseen_from_32_rows_on_unless_the_recipe_says_how_far(
     rows: int, given: dict[str, Any], tried: bool, make_task: Callable[..., Recipe]
 ) -> None:
     plan = make_plan(make_task(2, 4, rows, **given))
-    choice, times = foreseen(plan, plan.models[0])
+    choice, times = foreseen(plan.models[0])
     steps = contrast_steps(rows) + (FOLDS * fold_steps(rows) if tried else 0)
     assert (choice.reasons[-1] == TO_BE_TRIED) == tried
     assert times == pytest.approx(1 + steps / hyperparameters.AFTER_CONTRAST)

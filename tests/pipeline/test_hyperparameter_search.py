@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -19,9 +20,11 @@ from understill.events import Tuned
 from understill.models.folder import load_model
 from understill.pipeline import hyperparameter_search, hyperparameters, make_plan, run
 from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
-from understill.pipeline.hyperparameter_search import Candidate, candidates_of, choose, foreseen, longer
+from understill.pipeline.hyperparameter_search import candidates_of, choose, foreseen, longer
 from understill.pipeline.hyperparameters import Choice, Shape, by_rule, shape_of
 from understill.pipeline.initial_weights import first_weights, prepare_heads
+from understill.pipeline.model_training import TrainedModel
+from understill.pipeline.pinned_recipe import pinned
 from understill.pipeline.plan.parts import ModelPlan
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.teachers.folds import fold_of
@@ -132,7 +135,7 @@ def test_candidates_are_two_rates_and_a_probe_for_texts_and_both_readings_for_pa
     ):
         form = Shape({task.name: 900 for task in model.tasks}, 2, 384, False, False, False, 10)
         settings = by_rule(model, form, 200).settings
-        assert [each.name for each in candidates_of(model, settings, form)] == names
+        assert list(candidates_of(model, settings, form)) == names
         small = Shape({task.name: 100 for task in model.tasks}, 2, 384, False, False, False, 10)
         assert len(candidates_of(model, settings, small)) == 1
 
@@ -166,7 +169,7 @@ def test_many_pairs_of_classes_are_read_together_without_a_trial_and_scores_stil
 def _chosen(model: ModelPlan, scores: dict[str, float], held: int) -> Choice:
     settings = by_rule(model, shape(900), 200)
     candidates = candidates_of(model, settings.settings, shape(900))
-    trial = {each.name: {"mood": scores[each.name]} for each in candidates}
+    trial = {name: {"mood": scores[name]} for name in candidates}
     return choose(settings, candidates, trial, model.tasks, held)
 
 
@@ -204,7 +207,7 @@ def test_each_pair_task_gets_the_reading_that_did_better_on_it(open_recipe: Call
     (model,) = make_plan(open_recipe(tasks=["follows", "similar"])).models
     form = Shape({"follows": 500, "similar": 500}, 3, 384, False, False, False, 10)
     before = by_rule(model, form, 200)
-    candidates: list[Candidate] = candidates_of(model, before.settings, form)
+    candidates = candidates_of(model, before.settings, form)
     trial = {"siamese": {"follows": 0.4, "similar": 0.8}, "cross-encoder": {"follows": 0.6, "similar": 0.5}}
     heads = choose(before, candidates, trial, model.tasks, 200).settings.heads
     assert {task.name: heads.siamese(task) for task in model.tasks} == {"follows": False, "similar": True}
@@ -247,14 +250,26 @@ def test_a_recipe_without_training_says_what_it_chose_and_its_pinned_copy_trains
     record = json.loads((result.folder / "run.json").read_text())
     assert record["models"]["multi"]["chosen"]["reasons"] == list(tuned.reasons)
     assert any("held-out rows" in reason for reason in tuned.reasons)
-    pinned = result.folder / "pinned.yaml"
-    assert all(reason in pinned.read_text() for reason in tuned.reasons)
-    again = run(load_recipe(pinned, ("name=again", f"output.folder={tmp_path / 'elsewhere'}")))
+    copy = result.folder / "pinned.yaml"
+    assert all(reason in copy.read_text() for reason in tuned.reasons)
+    again = run(load_recipe(copy, ("name=again", f"output.folder={tmp_path / 'elsewhere'}")))
     assert again.models[0].chosen is None
     first, second = weights_of(result.models[0].folder), weights_of(again.models[0].folder)
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not (again.folder / "pinned.yaml").exists()
+
+
+def test_a_teacher_is_pinned_as_its_own_model_was_chosen_and_not_as_one_whose_name_goes_on(
+    open_recipe: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    def trained(name: str, rate: float) -> TrainedModel:
+        settings = {"encoder": {"name": name}, "heads": {}, "training": {"lr": rate}}
+        return TrainedModel(name, "teacher", tmp_path, {}, [], 0.0, {"settings": settings, "reasons": []})
+
+    recipe = open_recipe(teachers=[{"name": "large"}, {"name": "large-2"}])
+    values = yaml.safe_load(pinned(recipe, [trained("large", 0.001), trained("large-2", 0.002)]))
+    assert [each["training"] for each in values["teachers"]] == [{"lr": 0.001}, {"lr": 0.002}]
 
 
 def test_a_choice_made_before_a_crash_holds_and_leads_to_the_same_weights(
@@ -349,9 +364,9 @@ def test_a_student_and_its_baseline_are_given_the_same(open_recipe: Callable[...
 def test_what_is_foreseen_is_what_the_rule_gives(open_recipe: Callable[..., Recipe]) -> None:
     plan = make_plan(open_recipe())
     (model,) = plan.models
-    choice, times = foreseen(plan, model)
+    choice, times = foreseen(model)
     training = choice.settings.training
-    assert training.steps == hyperparameters.steps_for(shape_of(plan, model).total, 1, 8)
+    assert training.steps == hyperparameters.steps_for(shape_of(model).total, 1, 8)
     assert math.isclose(times, 1.0)
     assert training.rate > 0
 
@@ -361,7 +376,7 @@ def test_the_steps_of_a_contrastive_stage_are_foreseen(
     rows: int, steps: int, open_recipe: Callable[..., Recipe]
 ) -> None:
     plan = make_plan(open_recipe(tasks={"mood": {"rows": rows}}))
-    choice, times = foreseen(plan, plan.models[0])
+    choice, times = foreseen(plan.models[0])
     assert choice.settings.training.start == "contrastive"
     assert times == pytest.approx((hyperparameters.AFTER_CONTRAST + steps) / hyperparameters.AFTER_CONTRAST)
 
@@ -372,8 +387,8 @@ def test_nothing_is_said_of_what_a_trial_will_decide(
 ) -> None:
     plan = make_plan(open_recipe(tasks=[task]))
     (model,) = plan.models
-    choice, _ = foreseen(plan, model)
-    by_rule_alone = by_rule(model, shape_of(plan, model), 200).reasons
+    choice, _ = foreseen(model)
+    by_rule_alone = by_rule(model, shape_of(model), 200).reasons
     assert any(reason.startswith(decided) for reason in by_rule_alone)
     assert not any(reason.startswith(decided) for reason in choice.reasons)
     assert choice.reasons[-1] == f"to be tried on held-out rows first: {', '.join(choice.trial)}"

@@ -21,7 +21,7 @@ from llm_server import Answer, LlmServer, by_word, serving
 from understill import cli
 from understill.engines.study import run, train_students
 from understill.errors import UserError
-from understill.pipeline.language_models import answer_rows, unanswered
+from understill.pipeline.language_models import answer_rows, show_prompts_of, unanswered
 from understill.pipeline.plan.planner import make_plan
 from understill.pipeline.record import read_record
 from understill.pipeline.soft_targets import asked_of
@@ -134,6 +134,15 @@ def test_rounds_go_on_while_the_dev_score_rises(values: Values, rule: str) -> No
     lines = Path(answered.tasks["mood"].train[0]).read_text().splitlines()
     assert len(lines) in (20, 40, 60)
     assert first >= len(lines) + 24
+
+
+def test_diverse_rows_are_chosen_by_the_encoder_that_a_student_is_cut_out_of(values: Values) -> None:
+    with serving(by_word) as server:
+        made = values(server, budget=20, choose="diverse")
+        made["teachers"].append({"name": "large"})
+        made["student"]["encoder"] = {"name": "large", "layers": 1}
+        answered = answer_rows(make_recipe(made), lambda event: None, train_students)
+    assert len(Path(answered.tasks["mood"].train[0]).read_text().splitlines()) == 20
 
 
 def test_a_task_with_gold_asks_about_the_chosen_rows_only(values: Values, tmp_path: Path) -> None:
@@ -259,3 +268,16 @@ def test_answers_of_the_student_agree_with_those_of_the_language_model(values: V
     record = read_record(made.folder)
     assert record["models"]["student"]["scores"]["mood/dev"]["accuracy"] >= 0.9
     assert np.isfinite(record["asked"]["llm"]["mood"]["seconds"])
+
+
+def test_of_a_diagnostic_set_there_are_no_prompts_since_another_tasks_head_answers_it(
+    values: Values, tmp_path: Path
+) -> None:
+    for name in ("MNLI/train", "MNLI/dev_matched", "MNLI/dev_mismatched", "AX/diagnostic"):
+        path = tmp_path / "glue" / f"{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"{number}\ta {number}\tb {number}\tneutral" for number in range(30)]
+        path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *lines]), encoding="utf-8")
+    with serving(by_word) as server:
+        made = make_recipe(values(server) | {"tasks": ["mnli", "ax"], "data": {"glue": str(tmp_path / "glue")}})
+        assert [title for title, _ in show_prompts_of(made, 1)] == ["llm, mnli/train, row 1"]

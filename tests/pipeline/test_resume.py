@@ -28,7 +28,9 @@ PATIENCE = 200.0  # seconds that anything may take on a busy machine
 # Processes are forked from one that has done the imports, since these would take up most of the test. What is killed
 # is a whole process with the command line's own work all the same.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["understill.pipeline", "understill.terminal", "transformers.models.bert.modeling_bert"])
+FORKS.set_forkserver_preload(
+    ["understill.pipeline", "understill.terminal.studies", "transformers.models.bert.modeling_bert"]
+)
 
 
 def understill_run(recipe: str) -> None:

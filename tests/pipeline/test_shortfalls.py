@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from helpers import keep_predictions
-from understill import terminal
 from understill.pipeline import Run, TrainedModel
 from understill.pipeline.shortfalls import marks_of, shortfalls
 from understill.recipe import Cell, Recipe, make_recipe
 from understill.tasks import Task
+from understill.terminal import console, scores, studies
 
 MOOD = Task("mood", "classification", ("message",), "label", ("calm", "upset"), metrics=("accuracy", "f1"))
 
@@ -98,7 +98,7 @@ SENTENCE = "mood: the model (70.0) is below a linear head on the frozen encoder 
 def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What is printed, on 80 columns."""
     text = io.StringIO()
-    monkeypatch.setattr(terminal.console, "out", Console(file=text, width=80, **terminal.console.PLAIN))
+    monkeypatch.setattr(console, "out", Console(file=text, width=80, **console.PLAIN))
     return text
 
 
@@ -113,7 +113,7 @@ def run_of(accuracy: float, seed: int = 0) -> Run:
 
 
 def test_the_terminal_marks_the_score_and_says_it_below_the_table(shown: io.StringIO) -> None:
-    terminal.show_run(run_of(0.7))
+    scores.show_run(run_of(0.7))
     text = shown.getvalue()
     assert [cell.strip() for cell in text.splitlines()[2].strip("┃").split("┃")][2:4] == ["majority", "linear probe"]
     assert "│     50.0 │         80.0 │ 70.0 ↓ │" in text and "(↓ below what it should beat)" in text
@@ -122,7 +122,7 @@ def test_the_terminal_marks_the_score_and_says_it_below_the_table(shown: io.Stri
 
 
 def test_a_run_without_shortfalls_has_no_marks(shown: io.StringIO) -> None:
-    terminal.show_run(run_of(0.81))
+    scores.show_run(run_of(0.81))
     assert "↓" not in shown.getvalue() and "frozen" not in shown.getvalue()
 
 
@@ -130,12 +130,12 @@ def test_of_several_seeds_the_mean_counts(shown: io.StringIO, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     for seed, accuracy in enumerate((0.66, 0.74)):
         keep_predictions(Path("artifacts") / f"multi{seed}", MOOD, accuracy)
-    terminal.show_study([run_of(0.66, 0), run_of(0.74, 1)])
+    studies.show_study([run_of(0.66, 0), run_of(0.74, 1)])
     text = shown.getvalue()
     assert f"\n{SENTENCE}\n" in text and "70.0 ± 5.7 ↓" in text
     assert "│ linear probe" not in text, "seeds are counted of models alone"
     shown.seek(0), shown.truncate(0)
     for seed, accuracy in enumerate((0.76, 0.84)):
         keep_predictions(Path("artifacts") / f"multi{seed}", MOOD, accuracy)
-    terminal.show_study([run_of(0.76, 0), run_of(0.84, 1)])
+    studies.show_study([run_of(0.76, 0), run_of(0.84, 1)])
     assert "↓" not in shown.getvalue() and "frozen" not in shown.getvalue()

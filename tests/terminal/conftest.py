@@ -7,12 +7,12 @@ import io
 import pytest
 from rich.console import Console
 
-from understill import terminal
+from understill.terminal import console
 
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What is printed, from a console of known width."""
     text = io.StringIO()
-    monkeypatch.setattr(terminal.console, "out", Console(file=text, width=200, **terminal.console.PLAIN))
+    monkeypatch.setattr(console, "out", Console(file=text, width=200, **console.PLAIN))
     return text

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from terminal_cases import MOOD, SIMILAR, rows
 
-from understill import terminal
 from understill.data.load import LoadedTask
 from understill.data.taskdata import TaskData
 from understill.models.assets import AssetStatus
 from understill.tasks import Task
+from understill.terminal import listings
 
 
 def loaded(task: Task, **counts: int) -> LoadedTask:
@@ -23,7 +23,7 @@ def loaded(task: Task, **counts: int) -> LoadedTask:
 
 
 def test_data_is_shown_with_rows_and_what_is_odd_about_them(shown: io.StringIO) -> None:
-    terminal.show_data({"mood": loaded(MOOD, train=1200, dev=30)}, 0)
+    listings.show_data({"mood": loaded(MOOD, train=1200, dev=30)}, 0)
     (row,) = rows(shown)
     assert row[:4] == ["mood", "classification", "message", "calm, upset"]
     assert row[4] == "train 1,200, dev 30"
@@ -32,13 +32,13 @@ def test_data_is_shown_with_rows_and_what_is_odd_about_them(shown: io.StringIO) 
 
 def test_many_labels_are_counted(shown: io.StringIO) -> None:
     many = Task("many", "classification", ("t",), "l", tuple(f"l{number}" for number in range(20)))
-    terminal.show_tasks({"own": [many, SIMILAR]})
+    listings.show_tasks({"own": [many, SIMILAR]})
     assert rows(shown)[0][3] == "l0, l1, l2, l3, l4, l5, … (20)"
     assert rows(shown)[1][3] == "0 to 5"
 
 
 def test_counts_say_what_is_complete(shown: io.StringIO) -> None:
-    terminal.show_counts([("rte", "train", 2490, 2490), ("rte", "dev", 3, 277), ("qqp", "dev", 0, 40430)])
+    listings.show_counts([("rte", "train", 2490, 2490), ("rte", "dev", 3, 277), ("qqp", "dev", 0, 40430)])
     assert [row[2:] for row in rows(shown)] == [
         ["2,490", "2,490", "complete"],
         ["3", "277", "differs"],
@@ -49,7 +49,7 @@ def test_counts_say_what_is_complete(shown: io.StringIO) -> None:
 def test_assets_are_shown_with_the_line_that_installs_them(shown: io.StringIO) -> None:
     here = AssetStatus("one", "an encoder", 83_400_000, True, Path("here"), "pip install one")
     away = AssetStatus("two", "another", 1_000_000, False, None, "pip install two")
-    terminal.show_assets([here, away])
+    listings.show_assets([here, away])
     assert shown.getvalue() == (
         "one: an encoder (83.4 MB)\n  installed: here\ntwo: another (1.0 MB)\n  not installed: pip install two\n"
     )

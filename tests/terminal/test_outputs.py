@@ -6,16 +6,16 @@ import io
 
 from terminal_cases import rows
 
-from understill import terminal
 from understill.inference.predictor import Answer
 from understill.tasks import Task
+from understill.terminal import console, listings, outputs
 
 
 def test_texts_and_labels_are_shown_as_they_are(shown: io.StringIO) -> None:
     odd = "[red]not markup[/] [/oops] :smile: \\[x]"
-    terminal.say(odd)
-    terminal.show_tasks({"own": [Task("mine", "classification", ("t",), "l", ("[/a]", ":b:"))]})
-    terminal.show_answers([odd], ["[two]"], {"mine": [Answer("[/a]", {"[/a]": 0.75, ":b:": 0.25})]})
+    console.say(odd)
+    listings.show_tasks({"own": [Task("mine", "classification", ("t",), "l", ("[/a]", ":b:"))]})
+    outputs.show_answers([odd], ["[two]"], {"mine": [Answer("[/a]", {"[/a]": 0.75, ":b:": 0.25})]})
     lines = shown.getvalue().splitlines()
     assert lines[0] == odd
     assert rows(shown)[0][3] == "[/a], :b:"
@@ -23,11 +23,11 @@ def test_texts_and_labels_are_shown_as_they_are(shown: io.StringIO) -> None:
 
 
 def test_long_lines_are_not_broken(shown: io.StringIO) -> None:
-    terminal.say("word " * 100)
-    terminal.show_yaml("a: " + "b " * 100)
+    console.say("word " * 100)
+    listings.show_yaml("a: " + "b " * 100)
     assert len(shown.getvalue().splitlines()) == 2
 
 
 def test_a_score_has_two_digits(shown: io.StringIO) -> None:
-    terminal.show_answers(["a"], ["b"], {"similar": [Answer(score=3.14159)]})
+    outputs.show_answers(["a"], ["b"], {"similar": [Answer(score=3.14159)]})
     assert shown.getvalue() == "a | b\n  similar: 3.14\n"

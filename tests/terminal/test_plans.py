@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from terminal_cases import rows
 
-from understill import terminal
 from understill.estimate import Estimate
 from understill.pipeline import make_study, train_models
 from understill.recipe import Recipe
+from understill.terminal import plans
 
 
 def test_a_plan_says_what_would_run_and_how_long(make_tiny: Callable[..., Recipe], shown: io.StringIO) -> None:
@@ -19,7 +19,7 @@ def test_a_plan_says_what_would_run_and_how_long(make_tiny: Callable[..., Recipe
     plan = make_study(recipe).plan
     train_models(plan, plan.models[:1])
     study = make_study(recipe)
-    terminal.show_plan(study, {"similar": Estimate(1234, 32.0, 125.0)})
+    plans.show_plan(study, {"similar": Estimate(1234, 32.0, 125.0)})
     stages = [
         ["tokenise", "mood", "", "done", "", ""],
         ["train", "mood", "mood", "done", "", ""],
@@ -32,12 +32,12 @@ def test_a_plan_says_what_would_run_and_how_long(make_tiny: Callable[..., Recipe
     message = "recipe and data are fine; training would take about 2 min 05 s here"
     assert shown.getvalue().endswith(f"{message} (estimated from sizes; --time measures real steps)\n")
     assert "┃ about" in shown.getvalue()
-    terminal.show_plan(study, {"similar": Estimate(1234, 32.0, 125.0, timed=True)})
+    plans.show_plan(study, {"similar": Estimate(1234, 32.0, 125.0, timed=True)})
     assert shown.getvalue().endswith(f"{message} (measured on real steps of each model)\n")
     assert "┃ timed" in shown.getvalue()
-    terminal.show_plan(study, {})
+    plans.show_plan(study, {})
     assert shown.getvalue().endswith("nothing is left to train\n")
-    terminal.show_plan(study)
+    plans.show_plan(study)
     table = shown.getvalue()[shown.getvalue().rindex("stages") :]
     assert re.search(rf"│ train +│ similar +│ similar +│ to be trained +│ {plan.models[1].folder.name} ", table)
     assert table.endswith("nothing was run; 1 of 2 models are to be trained\n")
@@ -58,5 +58,5 @@ def test_a_checked_recipe_says_what_its_model_can_be_exported_to(
         ({"encoder": {"name": "static"}}, "no task, since it has no classifier for a network over words"),
     ):
         shown.truncate(0)
-        terminal.show_plan(make_study(make_tiny(**changes)), {})
+        plans.show_plan(make_study(make_tiny(**changes)), {})
         assert f"export --to huggingface: {message}\n{plain}" in shown.getvalue()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from understill import terminal
 from understill.events import (
     Augmenting,
     Chosen,
@@ -27,13 +26,14 @@ from understill.events import (
     Turn,
     Waiting,
 )
+from understill.terminal import console, progress
 
 
 @pytest.fixture
 def output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What is printed while something happens, into a file 40 columns wide."""
     text = io.StringIO()
-    monkeypatch.setattr(terminal.console, "err", Console(file=text, width=40, **terminal.console.PLAIN))
+    monkeypatch.setattr(console, "err", Console(file=text, width=40, **console.PLAIN))
     return text
 
 
@@ -44,8 +44,8 @@ def report(step: int) -> Report:
 
 def test_progress_in_a_file_is_a_line_now_and_then(output: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(terminal.progress.time, "monotonic", lambda: now)
-    with terminal.LiveProgress() as watch:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    with progress.LiveProgress() as watch:
         for step in range(1, 101):
             now += 0.5
             watch(report(step))
@@ -55,7 +55,7 @@ def test_progress_in_a_file_is_a_line_now_and_then(output: io.StringIO, monkeypa
 
 
 def test_what_is_over_at_once_says_nothing(output: io.StringIO) -> None:
-    with terminal.LiveProgress() as watch:
+    with progress.LiveProgress() as watch:
         watch(Reading("mood/train", 8192))
         watch(Augmenting("mood", "tagging", 10, 20))
         watch(Tokenising("mood/train", 10, 20))
@@ -64,8 +64,8 @@ def test_what_is_over_at_once_says_nothing(output: io.StringIO) -> None:
 
 
 def test_a_long_line_of_progress_stays_one_line(output: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal.progress, "QUIET", -1.0)
-    with terminal.LiveProgress() as watch:
+    monkeypatch.setattr(progress, "QUIET", -1.0)
+    with progress.LiveProgress() as watch:
         watch(TrainingState("[multi]", "new"))
         watch(report(7))
         watch(Reading("mood/train", 8192))
@@ -92,14 +92,14 @@ def test_a_long_line_of_progress_stays_one_line(output: io.StringIO, monkeypatch
     ],
 )
 def test_what_happens_is_told_at_once(output: io.StringIO, event: Any, line: str) -> None:
-    with terminal.LiveProgress() as watch:
+    with progress.LiveProgress() as watch:
         watch(event)
         watch(Scored("multi", {}))
     assert output.getvalue() == f"{line}\n"
 
 
 def test_going_on_names_the_model_and_the_step(output: io.StringIO) -> None:
-    with terminal.LiveProgress() as watch:
+    with progress.LiveProgress() as watch:
         watch(TrainingState("student", "resumed"))
         watch(Turn("student"))
         watch(Resumed(1240, 9000))
@@ -107,37 +107,37 @@ def test_going_on_names_the_model_and_the_step(output: io.StringIO) -> None:
 
 
 def test_no_time_is_given_before_it_is_known(output: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal.progress, "QUIET", -1.0)
-    with terminal.LiveProgress() as watch:
+    monkeypatch.setattr(progress, "QUIET", -1.0)
+    with progress.LiveProgress() as watch:
         watch(replace(report(1), seconds_left=None))
     assert output.getvalue().endswith("rows/s · padding 12.5 %\n")
 
 
 def test_training_to_the_end_needs_no_word(output: io.StringIO) -> None:
-    with terminal.LiveProgress() as watch:
+    with progress.LiveProgress() as watch:
         watch(Fitted(9, 9, 3, [], 1.0))
     assert output.getvalue() == ""
 
 
 def test_every_event_has_its_way_of_being_shown_and_a_strange_one_is_passed_over(output: io.StringIO) -> None:
     in_full = {TrainingState, Turn, Resumed, Report, Scored}
-    assert set(Event.__subclasses__()) == {*terminal.progress.BARS, *terminal.progress.LINES, *in_full}
-    with terminal.LiveProgress() as watch:
+    assert set(Event.__subclasses__()) == {*progress.BARS, *progress.LINES, *in_full}
+    with progress.LiveProgress() as watch:
         watch(object())  # type: ignore[arg-type]
     assert output.getvalue() == ""
 
 
 def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
-    console = Console(file=text, width=200, force_terminal=True, color_system=None, **terminal.console.PLAIN)
-    monkeypatch.setattr(terminal.console, "err", console)
-    with terminal.LiveProgress() as watch:
+    wide = Console(file=text, width=200, force_terminal=True, color_system=None, **console.PLAIN)
+    monkeypatch.setattr(console, "err", wide)
+    with progress.LiveProgress() as watch:
         watch(TrainingState("multi", "new"))
         watch(report(7))
         watch(Reading("[b]", 3))
         watch(Scored("multi", {}))
     assert "training multi\n" in text.getvalue()
-    with terminal.counter("predicting [a].csv") as count:
+    with progress.counter("predicting [a].csv") as count:
         count(5)
         count(6)
     assert "predicting [a].csv" in text.getvalue()
@@ -146,8 +146,8 @@ def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(monkeypatch: pytest.Monke
 
 def test_time_spent_and_time_left_are_written_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
-    console = Console(file=text, width=200, force_terminal=True, color_system=None, **terminal.console.PLAIN)
-    monkeypatch.setattr(terminal.console, "err", console)
-    with terminal.LiveProgress() as watch:
+    wide = Console(file=text, width=200, force_terminal=True, color_system=None, **console.PLAIN)
+    monkeypatch.setattr(console, "err", wide)
+    with progress.LiveProgress() as watch:
         watch(replace(report(7), seconds_left=4.2))
     assert re.search(r"· 4 s left +0 s", text.getvalue())

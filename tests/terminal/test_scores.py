@@ -8,15 +8,15 @@ from typing import Any
 
 from terminal_cases import TASKS, rows
 
-from understill import terminal
 from understill.pipeline import Run, TrainedModel
 from understill.tasks import GLUE
+from understill.terminal import scores
 
 
 def test_scores_have_a_row_for_each_metric_and_a_mean_of_the_first_ones(shown: io.StringIO) -> None:
     majority = {"mood/dev": {"accuracy": 0.5, "f1": 0.0}, "similar/dev": {"pearson": 0.0}}
     model = {"mood/dev": {"accuracy": 0.9, "f1": 0.8}, "similar/dev": {"pearson": 0.7}}
-    terminal.show_scores({"majority": majority, "multi": model}, TASKS)
+    scores.show_scores({"majority": majority, "multi": model}, TASKS)
     assert rows(shown) == [
         ["mood", "accuracy", "50.0", "90.0"],
         ["mood", "f1", "0.0", "80.0"],
@@ -26,26 +26,26 @@ def test_scores_have_a_row_for_each_metric_and_a_mean_of_the_first_ones(shown: i
 
 
 def test_the_scores_of_one_task_have_no_mean_however_many_tasks_the_recipe_has(shown: io.StringIO) -> None:
-    terminal.show_scores({"mood": {"mood/dev": {"accuracy": 0.9, "f1": 0.8}}}, TASKS)
+    scores.show_scores({"mood": {"mood/dev": {"accuracy": 0.9, "f1": 0.8}}}, TASKS)
     assert [row[0] for row in rows(shown)] == ["mood", "mood"]
 
 
 def test_what_a_column_lacks_is_a_dash_and_so_is_its_mean(shown: io.StringIO) -> None:
     whole = {"mood/dev": {"accuracy": 0.5, "f1": 0.4}, "similar/dev": {"pearson": 0.1}}
-    terminal.show_scores({"whole": whole, "part": {"mood/dev": {"accuracy": 0.9}}}, TASKS)
+    scores.show_scores({"whole": whole, "part": {"mood/dev": {"accuracy": 0.9}}}, TASKS)
     assert [row[3] for row in rows(shown)] == ["90.0", "–", "–", "–"]
     assert rows(shown)[-1][2] == "30.0"
 
 
 def test_second_dev_sets_and_diagnostic_sets_are_shown_but_not_in_the_mean(shown: io.StringIO) -> None:
     tasks = {name: GLUE[name].task for name in ("mnli", "rte", "ax")}
-    scores = {
+    measured = {
         "mnli/dev": {"accuracy": 0.8},
         "mnli/dev_mismatched": {"accuracy": 0.1},
         "rte/dev": {"accuracy": 0.6},
         "ax/dev": {"matthews": 0.2, "accuracy": 0.3},
     }
-    terminal.show_scores({"multi": scores}, tasks)
+    scores.show_scores({"multi": measured}, tasks)
     assert [(row[0], row[2]) for row in rows(shown)] == [
         ("mnli", "80.0"),
         ("mnli mismatched", "10.0"),
@@ -62,7 +62,7 @@ def trained(name: str, **scores: float) -> TrainedModel:
 
 def test_a_run_of_single_models_shows_them_in_one_column_and_where_each_is(shown: io.StringIO) -> None:
     models = (trained("mood", accuracy=0.9, f1=0.8), trained("similar", pearson=0.5))
-    terminal.show_run(Run(Path("runs/first"), models, {"mood/dev": {"accuracy": 0.5, "f1": 0.1}}, {}, {}, TASKS))
+    scores.show_run(Run(Path("runs/first"), models, {"mood/dev": {"accuracy": 0.5, "f1": 0.1}}, {}, {}, TASKS))
     assert rows(shown)[-1] == ["mean", "primary metrics", "–", "70.0"]
     assert "single-task" in shown.getvalue()
     assert "model mood: runs/models/mood  (trained in 61 s)\n" in shown.getvalue()
@@ -83,7 +83,7 @@ def test_the_table_shows_members_their_ensemble_and_what_fine_tuning_makes_of_bo
     )
     one = {"mood/dev": {"accuracy": 0.8, "f1": 0.1}}
     majority = {**one, "similar/dev": {"pearson": 0.0}}
-    terminal.show_run(Run(Path("runs/kd"), models, majority, one, {"a": one, "b": one}, TASKS))
+    scores.show_run(Run(Path("runs/kd"), models, majority, one, {"a": one, "b": one}, TASKS))
     text = shown.getvalue()
     header = next(line for line in text.splitlines() if "majority" in line)
     cells = [cell.strip() for cell in header.strip("┃").split("┃")]

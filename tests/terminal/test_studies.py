@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from helpers import keep_predictions
-from understill import terminal
 from understill.evaluate.significance import holm
 from understill.pipeline import Run, TrainedModel, conclude
 from understill.recipe import Cell, make_recipe
 from understill.tasks import Task
+from understill.terminal import console, scores, studies
 
 MOOD = Task("mood", "classification", ("message",), "label", ("calm", "upset"), metrics=("accuracy", "f1"))
 SIMILAR = Task("similar", "regression", ("first", "second"), "label", range=(0.0, 5.0), metrics=("pearson",))
@@ -30,7 +30,7 @@ RECIPE = make_recipe({"tasks": ["mood", "similar"]})
 def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What is printed, on 80 columns."""
     text = io.StringIO()
-    monkeypatch.setattr(terminal.console, "out", Console(file=text, width=80, **terminal.console.PLAIN))
+    monkeypatch.setattr(console, "out", Console(file=text, width=80, **console.PLAIN))
     return text
 
 
@@ -81,7 +81,7 @@ def without_sentences(text: io.StringIO) -> str:
 
 
 def test_seeds_have_their_mean_spread_median_and_interval(shown: io.StringIO) -> None:
-    terminal.show_study(runs_of({"": [0.80, 0.82, 0.87]}))
+    studies.show_study(runs_of({"": [0.80, 0.82, 0.87]}))
     assert fits(shown)
     assert (
         without_sentences(shown)
@@ -101,7 +101,7 @@ def test_seeds_have_their_mean_spread_median_and_interval(shown: io.StringIO) ->
 
 def test_ablations_are_shown_by_their_distance_from_the_recipe_as_it_is(shown: io.StringIO) -> None:
     seeds = {"": [0.80, 0.82, 0.84], "lambda_0": [0.70, 0.71, 0.75], "proportional_sampling": [0.81, 0.82, 0.83]}
-    terminal.show_study(runs_of(seeds))
+    studies.show_study(runs_of(seeds))
     assert fits(shown)
     assert (
         without_sentences(shown).partition("│     3 │\n│ student")[2].partition("\n")[2]
@@ -119,14 +119,14 @@ def test_ablations_are_shown_by_their_distance_from_the_recipe_as_it_is(shown: i
 
 def test_many_variants_come_in_tables_of_four(shown: io.StringIO) -> None:
     names = [f"without_part_{number}" for number in range(6)]
-    terminal.show_study(runs_of({"": [0.8, 0.9], **{name: [0.7, 0.8] for name in names}}))
+    studies.show_study(runs_of({"": [0.8, 0.9], **{name: [0.7, 0.8] for name in names}}))
     assert fits(shown)
     assert shown.getvalue().count("student: difference from the unchanged recipe") == 2
     assert shown.getvalue().count("unchanged ┃") == 2
 
 
 def test_one_seed_each_shows_the_distance_and_claims_nothing(shown: io.StringIO) -> None:
-    terminal.show_study(runs_of({"": [0.8], "half": [0.9]}))
+    studies.show_study(runs_of({"": [0.8], "half": [0.9]}))
     message = shown.getvalue()
     assert "one seed each: nothing can be claimed of other seeds → run it with --seeds 3 or more" in message
     assert "+10.0" in message
@@ -143,7 +143,7 @@ LEVELS = {
 def test_factors_have_their_effects_and_what_they_do_together(shown: io.StringIO) -> None:
     base = {"hard-without": 0.80, "hard-with": 0.82, "soft-without": 0.84, "soft-with": 0.90}
     scores = {name: [score - 0.01, score, score + 0.01] for name, score in base.items()}
-    terminal.show_study(runs_of(scores, LEVELS, tasks={"mood": MOOD}))
+    studies.show_study(runs_of(scores, LEVELS, tasks={"mood": MOOD}))
     assert fits(shown)
     assert (
         without_sentences(shown)
@@ -163,7 +163,7 @@ def test_factors_have_their_effects_and_what_they_do_together(shown: io.StringIO
 
 def test_every_level_beyond_the_first_is_set_against_it(shown: io.StringIO) -> None:
     levels = {name: {"labels": name} for name in ("hard", "soft", "both")}
-    terminal.show_study(runs_of({"hard": [0.8, 0.81], "soft": [0.9, 0.91], "both": [0.7, 0.71]}, levels))
+    studies.show_study(runs_of({"hard": [0.8, 0.81], "soft": [0.9, 0.91], "both": [0.7, 0.71]}, levels))
     assert fits(shown)
     message = shown.getvalue()
     assert "points of soft and both against hard labels" in message
@@ -176,10 +176,10 @@ def test_every_level_beyond_the_first_is_set_against_it(shown: io.StringIO) -> N
 
 def test_a_single_run_is_shown_as_ever(shown: io.StringIO) -> None:
     (run,) = runs_of({"": [0.8]})
-    terminal.show_study([run])
+    studies.show_study([run])
     first = shown.getvalue()
     shown.truncate(0), shown.seek(0)
-    terminal.show_run(run)
+    scores.show_run(run)
     assert shown.getvalue() == first
 
 
@@ -216,7 +216,7 @@ def test_errors_are_shown_and_not_compared(shown: io.StringIO) -> None:
         replace(run, majority={}, teachers={}, models=(replace(run.models[-1], scores=mine),))
         for run, mine in zip(runs, scores, strict=True)
     ]
-    terminal.show_study(runs)
+    studies.show_study(runs)
     assert "│ similar │ mse    │        – │ 1.500 ± 0.707 │" in shown.getvalue()
     assert "the first metric of every task is an error, which is not compared" in shown.getvalue()
 

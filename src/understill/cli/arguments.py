@@ -57,6 +57,12 @@ def text_columns(given: str | None) -> list[str] | None:
     return names
 
 
+def refuse_no_folder(option: str, path: Path) -> None:
+    """Refuse to write a file where there is no folder for it."""
+    if not path.parent.is_dir():
+        raise UserError(f"{option} {path}: there is no folder {path.parent}")
+
+
 @contextmanager
 def tidy() -> Iterator[None]:
     """Let SIGTERM end the block like an exception, so that what is half written is removed."""
@@ -76,3 +82,10 @@ def load(recipe: Path, sets: list[str] | None) -> Recipe:
     from understill.recipe import load_recipe
 
     return load_recipe(recipe, tuple(sets or ()))
+
+
+def load_of_run(run: Path, sets: list[str] | None) -> Recipe:
+    """Read the recipe that a run folder keeps."""
+    if not (run / "recipe.yaml").is_file():
+        raise UserError(f"{run}: no recipe.yaml here, so this is no run → name the folder that a run printed")
+    return load(run / "recipe.yaml", sets)

@@ -7,16 +7,29 @@ import signal
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understill.cli.arguments import Address, EngineName, RecipeFile, Sets, examples_of, load, refuse_engine, tidy
+from understill.cli.arguments import (
+    Address,
+    EngineName,
+    RecipeFile,
+    Sets,
+    examples_of,
+    load,
+    refuse_engine,
+    refuse_no_folder,
+    tidy,
+)
 from understill.cli.program import app
 from understill.errors import ProcessLost, UserError
 
 if TYPE_CHECKING:
     from understill.engines.engine import Engine
+    from understill.events import Watch
+    from understill.pipeline.llm_estimate import AskEstimate
+    from understill.pipeline.plan.parts import Study
     from understill.recipe import Recipe
 
 
@@ -43,22 +56,21 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a recipe that is there.")] = False,
 ) -> None:
     """Look at your files and write a commented recipe for them."""
-    from understill import terminal
     from understill.data.recipe_draft import draft_recipe
+    from understill.terminal import plans
 
     if out.is_dir():
         raise UserError(f"--out {out}: this is a folder → write --out {out / 'recipe.yaml'}")
     if out.exists() and not force:
         raise UserError(f"{out} is there already → choose another name with --out, or overwrite it with --force")
-    if not out.parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.parent}")
+    refuse_no_folder("--out", out)
     if teacher and not distil:
         raise UserError(f"--teacher {teacher}: only a recipe that distils has a teacher → add --distil")
     draft = draft_recipe(files, (teacher or "minilm") if distil else None)
     out.write_text(draft.text, encoding="utf-8")
     for reason in draft.left_out:
         logging.getLogger(__name__).warning("left out: %s", reason)
-    terminal.show_draft(out, draft)
+    plans.show_draft(out, draft)
 
 
 @app.command(
@@ -85,33 +97,29 @@ def check(
 ) -> None:
     """Check a recipe and its data without training; say what would run and about how long."""
     loaded = load(recipe, sets)
-    from understill import terminal
+    from understill.engines.cost_model import Cluster, scale_plan
     from understill.estimate import estimate
     from understill.events import Checking
-    from understill.pipeline.language_models import unanswered
-    from understill.pipeline.plan.planner import make_study
     from understill.pipeline.teacher_selection import open_teacher
+    from understill.terminal import console, listings, plans, progress
 
-    with terminal.LiveProgress() as watch:
-        asks = _asks(loaded, watch)
-        study = None if unanswered(loaded) else make_study(loaded, watch)
+    cluster = Cluster.parse(plan) if plan else None
+    with progress.LiveProgress() as watch:
+        asks, study = _foreseen(loaded, watch)
         external = study.external if study else ()
         for number, (run_plan, teacher) in enumerate(external):
             watch(Checking(f"opening {teacher.name}", number, len(external)))
             open_teacher(run_plan, teacher)
         times = estimate(study, watch, timed=timed) if study else {}
-    terminal.show_asks(asks)
+    plans.show_asks(asks)
     if study:
-        terminal.show_plan(study, times)
+        plans.show_plan(study, times)
     else:
-        terminal.say("recipe and data are fine; training is planned when these rows are answered: understill run")
-    if plan and study:
-        from understill.engines.cost_model import Cluster, scale_plan
-
-        cluster = Cluster.parse(plan)
-        terminal.show_scale(scale_plan(study, times, cluster), cluster)
+        console.say("recipe and data are fine; training is planned when these rows are answered: understill run")
+    if cluster and study:
+        plans.show_scale(scale_plan(study, times, cluster), cluster)
     if full:
-        terminal.show_yaml(loaded.to_yaml())
+        listings.show_yaml(loaded.to_yaml())
 
 
 Processes = Annotated[
@@ -161,25 +169,24 @@ def run(
     """Do everything a recipe asks for: teachers, soft targets, student and baseline, and compare their scores."""
     loaded = load(recipe, [*(sets or ()), *([f"seeds={seeds}"] if seeds else ())])
     cluster = _cluster(engine_name, address, store, processes)
-    engine = nullcontext() if dry_run else cluster or _engine(loaded, processes)
-    from understill import terminal
-    from understill.engines.study import run_study
-    from understill.pipeline.language_models import unanswered
-    from understill.pipeline.plan.planner import make_study
+    from understill.terminal import console, plans, progress, studies
 
-    with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
-        asks = [] if run_stages else _asks(loaded, watch)
-        planned = None if run_stages or unanswered(loaded) else make_study(loaded, watch)
-        runs = run_study(loaded, watch, run_stages) if run_stages else ()
-        page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
     if dry_run:
-        terminal.show_asks(asks)
-    if planned:
-        terminal.show_plan(planned)
-    if runs:
-        terminal.show_study(runs)
+        with tidy(), progress.LiveProgress() as watch:
+            asks, study = _foreseen(loaded, watch)
+        plans.show_asks(asks)
+        if study:
+            plans.show_plan(study)
+        return
+    engine = cluster or _engine(loaded, processes)
+    from understill.engines.study import run_study
+
+    with tidy(), engine as run_stages, progress.LiveProgress() as watch:
+        runs = run_study(loaded, watch, run_stages)
+        page = _report_of(runs[0].folder, loaded, watch) if report else None
+    studies.show_study(runs)
     if page:
-        terminal.say(f"report: {page}")
+        console.say(f"report: {page}")
 
 
 def _cluster(
@@ -196,13 +203,13 @@ def _cluster(
     return on_ray(address, store)
 
 
-def _asks(recipe: Recipe, watch: Any) -> list[Any]:
-    """Estimate what language models will be asked, before anything is."""
-    if not any(teacher.asked for teacher in recipe.teachers):
-        return []
+def _foreseen(recipe: Recipe, watch: Watch) -> tuple[list[AskEstimate], Study | None]:
+    """Estimate what language models will be asked, and plan all else unless their answers have to be there first."""
+    from understill.pipeline.language_models import unanswered
     from understill.pipeline.llm_estimate import estimate_asks
+    from understill.pipeline.plan.planner import make_study
 
-    return list(estimate_asks(recipe, watch))
+    return list(estimate_asks(recipe, watch)), None if unanswered(recipe) else make_study(recipe, watch)
 
 
 def _engine(recipe: Recipe, processes: int | None) -> AbstractContextManager[Engine]:
@@ -245,7 +252,7 @@ def _refuse_unanswered(recipe: Recipe) -> None:
         raise UserError(f"--processes: a language model has to be asked first → {fix}")
 
 
-def _report_of(folder: Path, recipe: Recipe, watch: Any) -> Path | None:
+def _report_of(folder: Path, recipe: Recipe, watch: Watch) -> Path | None:
     """Write the report of a run that has just finished; whatever goes wrong there, the run is whole."""
     from understill.report import write_report
 
@@ -287,24 +294,28 @@ def train(
 ) -> None:
     """Train the models of a recipe, or only the named ones with what they need."""
     loaded = load(recipe, sets)
-    engine = _cluster(engine_name, address, store, processes) or _engine(loaded, processes)
-    from understill import terminal
-    from understill.engines.study import train_some, train_students
-    from understill.pipeline.language_models import answer_rows, show_prompts_of
-    from understill.pipeline.plan.planner import make_study
+    cluster = _cluster(engine_name, address, store, processes)
+    from understill.terminal import console, progress, scores
 
     if show_prompts:
+        from understill.pipeline.language_models import show_prompts_of
+
         for title, prompt in show_prompts_of(loaded, show_prompts):
-            terminal.say(f"── {title}\n{prompt}\n")
+            console.say(f"── {title}\n{prompt}\n")
         return
-    with tidy(), engine as run_stages, terminal.LiveProgress() as watch:
+    engine = cluster or _engine(loaded, processes)
+    from understill.engines.study import train_some, train_students
+    from understill.pipeline.language_models import answer_rows
+    from understill.pipeline.plan.planner import make_study
+
+    with tidy(), engine as run_stages, progress.LiveProgress() as watch:
         loaded = answer_rows(loaded, watch, train_students)
         study = make_study(loaded, watch)
         trained = train_some(study, tuple(model or ()), watch, run_stages)
     tasks = {name: task.task for _, plan in study.cells for name, task in plan.loaded.items()}
     for each in trained:
-        terminal.show_scores({each.name: each.scores}, tasks)
-        terminal.say(f"model: {each.folder}")
+        scores.show_scores({each.name: each.scores}, tasks)
+        console.say(f"model: {each.folder}")
 
 
 @app.command(hidden=True)

@@ -25,24 +25,24 @@ def data(
     sets: Sets = None,
 ) -> None:
     """List tasks with their rows and labels, and show examples."""
-    from understill import terminal
+    from understill.terminal import listings, progress
 
     if glue is not None:
         from understill.data.glue_files import verify_counts
 
-        terminal.show_counts(verify_counts(glue))
+        listings.show_counts(verify_counts(glue))
     elif recipe is None:
         from understill.data.demo import TASKS
         from understill.tasks import GLUE
 
-        terminal.show_tasks({"demo": list(TASKS.values()), "GLUE": [entry.task for entry in GLUE.values()]})
+        listings.show_tasks({"demo": list(TASKS.values()), "GLUE": [entry.task for entry in GLUE.values()]})
     else:
         loaded = load(recipe, sets)
         from understill.pipeline.recipe_data import read_data
 
-        with terminal.LiveProgress() as watch:
+        with progress.LiveProgress() as watch:
             tasks = read_data(loaded, watch)
-        terminal.show_data(tasks, examples)
+        listings.show_data(tasks, examples)
 
 
 OutputFolder = Annotated[Path, typer.Argument(help="The folder that holds your runs.")]
@@ -51,10 +51,10 @@ OutputFolder = Annotated[Path, typer.Argument(help="The folder that holds your r
 @app.command(epilog=examples_of("understill runs", "understill runs elsewhere/runs"))
 def runs(folder: OutputFolder = Path("runs")) -> None:
     """List the runs in a folder, with their scores."""
-    from understill import terminal
     from understill.pipeline.runs import list_runs
+    from understill.terminal import listings
 
-    terminal.show_runs(list_runs(folder))
+    listings.show_runs(list_runs(folder))
 
 
 @app.command(
@@ -77,11 +77,11 @@ def verify(
     answers of language models. Of one model or export a line is printed that stands for all its files, to compare with
     somebody else's. Nothing is changed.
     """
-    from understill import terminal
     from understill.pipeline.verification import verify
+    from understill.terminal import listings
 
     checked = verify(folder)
-    terminal.show_verified(checked)
+    listings.show_verified(checked)
     if any(each.faults for each in checked):
         raise typer.Exit(1)
 
@@ -99,16 +99,16 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this they are only listed.")] = False,
 ) -> None:
     """Remove models, soft targets and teacher checks that no run uses any more."""
-    from understill import terminal
     from understill.pipeline.runs import clean
+    from understill.terminal import listings
 
-    terminal.show_waste(clean(folder, cache=cache, remove=yes), removed=yes)
+    listings.show_waste(clean(folder, cache=cache, remove=yes), removed=yes)
 
 
 @app.command(epilog=examples_of("understill assets"))
 def assets() -> None:
     """List the pretrained encoders and word vectors that pip can install, and whether they are installed."""
-    from understill import terminal
     from understill.models.assets import known
+    from understill.terminal import listings
 
-    terminal.show_assets(known())
+    listings.show_assets(known())

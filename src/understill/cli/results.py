@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from understill.cli.arguments import Model, Sets, examples_of, load
+from understill.cli.arguments import Model, Sets, examples_of, load, load_of_run, refuse_no_folder
 from understill.cli.program import app
 from understill.errors import UserError
 
@@ -33,9 +33,9 @@ def evaluate(
     sets: Sets = None,
 ) -> None:
     """Score a model on its dev sets, or on its test sets."""
-    from understill import terminal
     from understill.models.manifest import find_model
     from understill.pipeline import evaluation
+    from understill.terminal import console, progress, scores
 
     folder = find_model(model)
     if split not in ("dev", "test"):
@@ -43,11 +43,11 @@ def evaluate(
     if recipe is None and not (folder / "recipe.yaml").exists():
         raise UserError(f"{folder}: no recipe.yaml here; say whose data to use with --recipe")
     loaded = load(recipe or folder / "recipe.yaml", sets)
-    with terminal.LiveProgress() as watch:
-        scores, tasks = evaluation.evaluate(folder, loaded, out, watch, split)
-    terminal.show_scores({folder.name: scores}, tasks, split)
+    with progress.LiveProgress() as watch:
+        measured, tasks = evaluation.evaluate(folder, loaded, out, watch, split)
+    scores.show_scores({folder.name: measured}, tasks, split)
     if out:
-        terminal.say(f"predictions: {out}")
+        console.say(f"predictions: {out}")
 
 
 @app.command(
@@ -84,15 +84,15 @@ def compare(
         raise UserError(f'--fail-if "{fail_if}": write worse')
     if margin and not fail_if:
         raise UserError("--margin goes with --fail-if worse")
-    from understill import terminal
     from understill.pipeline import comparison
+    from understill.terminal import comparisons
 
-    comparisons = comparison.compare(names)
+    compared = comparison.compare(names)
     if as_json:
-        typer.echo(json.dumps([each.facts() for each in comparisons], indent=2))
+        typer.echo(json.dumps([each.facts() for each in compared], indent=2))
     else:
-        terminal.show_comparisons(comparisons)
-    worse = [row for each in comparisons for row in each.rows if row.worse_by(margin / 100)]
+        comparisons.show_comparisons(compared)
+    worse = [row for each in compared for row in each.rows if row.worse_by(margin / 100)]
     if fail_if and worse:
         raise typer.Exit(FAILED)
 
@@ -116,19 +116,17 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Write the report of a run: one HTML page, and the same as Markdown."""
-    if not (run / "recipe.yaml").is_file():
-        raise UserError(f"{run}: no recipe.yaml here, so this is no run → name the folder that a run printed")
+    loaded = load_of_run(run, None)
     if out and out.suffix not in (".html", ".htm"):
         raise UserError(f"--out {out}: a report is a page → write a name that ends in .html")
-    if out and not out.parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.parent}")
-    loaded = load(run / "recipe.yaml", None)
-    from understill import terminal
+    if out:
+        refuse_no_folder("--out", out)
     from understill.report import write_report
+    from understill.terminal import console, progress
 
-    with terminal.LiveProgress() as watch:
+    with progress.LiveProgress() as watch:
         page = write_report(run, loaded, out=out, by=by, timing=timing, watch=watch)
-    terminal.say(f"report: {page}\nMarkdown: {page.with_suffix('.md')}")
+    console.say(f"report: {page}\nMarkdown: {page.with_suffix('.md')}")
     if show:
         typer.launch(page.resolve().as_uri())
 
@@ -160,14 +158,12 @@ def submit(
     sets: Sets = None,
 ) -> None:
     """Predict GLUE's test sets, and write the benchmark's files and their zip."""
-    if not (run / "recipe.yaml").is_file():
-        raise UserError(f"{run}: no recipe.yaml here, so this is no run → name the folder that a run printed")
-    loaded = load(run / "recipe.yaml", sets)
-    from understill import terminal
+    loaded = load_of_run(run, sets)
     from understill.pipeline import glue_submission
+    from understill.terminal import outputs, progress
 
-    with terminal.LiveProgress() as watch:
+    with progress.LiveProgress() as watch:
         written = glue_submission.submit(
             run, loaded, parts=tuple(models or ()), folder=glue, out=out, fill=fill, watch=watch
         )
-    terminal.show_submission(written)
+    outputs.show_submission(written)

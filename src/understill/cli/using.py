@@ -17,6 +17,7 @@ from understill.cli.arguments import (
     examples_of,
     load,
     refuse_engine,
+    refuse_no_folder,
     text_columns,
     tidy,
 )
@@ -55,8 +56,8 @@ def predict(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Ask a model: for texts on the command line, or for a whole file."""
-    from understill import terminal
     from understill.inference.loading import load, tasks_of
+    from understill.terminal import outputs, progress
 
     if bool(text) == bool(file):
         raise UserError("give either --text or --file")
@@ -71,7 +72,7 @@ def predict(
         predictor = load(model, device)
         if second and len(text) == 1:
             text = text * len(second)  # one query, several candidates
-        terminal.show_answers(text, second, predictor.predict(text, second or None, task))
+        outputs.show_answers(text, second, predictor.predict(text, second or None, task))
         return
     from understill.inference.stream import check_files, predict_file
 
@@ -79,9 +80,9 @@ def predict(
     named = text_columns(columns)
     check_files(file, out, tasks_of(model), task, named, encoding, quote_formulas)
     predictor = load(model, device)
-    with tidy(), terminal.counter(f"predicting {file}") as progress:
-        done = predict_file(predictor, file, out, task, named, progress, encoding, quote_formulas)
-    terminal.show_predicted(done, out)
+    with tidy(), progress.counter(f"predicting {file}") as count:
+        done = predict_file(predictor, file, out, task, named, count, encoding, quote_formulas)
+    outputs.show_predicted(done, out)
 
 
 @app.command(
@@ -119,9 +120,9 @@ def label(
 
     Stopped or killed, the same command goes on with the shards that are not finished. Whatever is written is whole.
     """
-    from understill import terminal
     from understill.inference.labelling import label_shards
     from understill.inference.shards import LabelJob
+    from understill.terminal import outputs, progress
 
     named = text_columns(columns)
     job = LabelJob(model, source, out, tuple(task or ()), tuple(named) if named else None, device)
@@ -130,9 +131,9 @@ def label(
         from understill.engines.ray_data import labelling_on_ray
 
         cluster = labelling_on_ray(address, processes)
-    with tidy(), cluster as labeller, terminal.LiveProgress() as watch:
+    with tidy(), cluster as labeller, progress.LiveProgress() as watch:
         done = label_shards(job, processes or 1, retries, watch, labeller)
-    terminal.show_labelled(done, out)
+    outputs.show_labelled(done, out)
 
 
 @app.command(
@@ -174,12 +175,12 @@ def export(
     if recipe is None and not (folder / "recipe.yaml").exists():
         raise UserError(f"{folder}: no recipe.yaml here; say whose dev rows to check with by --recipe")
     loaded = load(recipe or folder / "recipe.yaml", sets)
-    from understill import terminal
     from understill.pipeline.exporting import export as export_model
+    from understill.terminal import outputs, progress
 
-    with tidy(), terminal.LiveProgress() as watch:
+    with tidy(), progress.LiveProgress() as watch:
         made = export_model(model, loaded, to, tasks=tuple(task or ()), out=out, limit=limit, watch=watch)
-    terminal.show_export(made)
+    outputs.show_export(made)
 
 
 @app.command(
@@ -294,19 +295,19 @@ def bench(
     ] = None,
 ) -> None:
     """Time models side by side on this machine: one text, many, tokenising alone, and through HTTP."""
-    from understill import terminal
     from understill.atomic import write_json
     from understill.bench.measure import measure
     from understill.bench.samples import made_up, read_texts
     from understill.bench.subjects import open_subjects
+    from understill.terminal import console, outputs, progress
 
-    if file and not file.parent.is_dir():
-        raise UserError(f"--json {file}: there is no folder {file.parent}")
+    if file:
+        refuse_no_folder("--json", file)
     subjects, chosen = open_subjects(models, task)
     samples = read_texts(texts, chosen.pair) if texts else made_up(chosen.pair)
-    with terminal.LiveProgress() as watch:
+    with progress.LiveProgress() as watch:
         result = measure(subjects, chosen, samples, rounds=rounds, http=http, watch=watch)
-    terminal.show_bench(result)
+    outputs.show_bench(result)
     if file:
         write_json(file, result.to_json())
-        terminal.say(f"wrote {file}")
+        console.say(f"wrote {file}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from understill.events import Watch, silent
+from understill.events import Watch
 from understill.pipeline.graph import study_stages
 from understill.pipeline.plan.planner import make_study
 from understill.pipeline.stage import Stage, StageClock
@@ -25,6 +25,6 @@ class Engine(Protocol):
         """Run the wanted stages and what they need; errors are raised here, events go to `watch`."""
 
 
-def stages_by_key(recipe: Recipe, watch: Watch = silent) -> dict[str, Stage]:
+def stages_by_key(recipe: Recipe) -> dict[str, Stage]:
     """Plan a recipe anew, for a process that is sent keys: its stages have the keys they have everywhere."""
-    return {stage.key: stage for stage in study_stages(make_study(recipe, watch))}
+    return {stage.key: stage for stage in study_stages(make_study(recipe))}

@@ -85,7 +85,7 @@ def _no_steps() -> Generator[None]:
 
 def _may_share(stages: Sequence[Stage]) -> bool:
     """Tell whether models can be trained at once: accelerate has one precision and most trackers one run at a time."""
-    precisions = {stage.resources.precision for stage in stages if stage.resources.places}
+    precisions = {stage.resources.precision for stage in stages if stage.trains}
     trackers = {tracker for stage in stages for tracker in stage.resources.trackers}
     return len(precisions) == 1 and "fp16" not in precisions and trackers <= {"tensorboard"}
 

@@ -147,8 +147,9 @@ class _Driver:
             raise RuntimeError(f"{stage.action} {stage.name} failed on node {made.node}:\n{made.bug}")
         if made.mistake:
             raise UserError(made.mistake)
-        for name in made.pushed if self.store else ():
-            self.store.pull(self.folder / name)  # type: ignore[union-attr]
+        if self.store:
+            for name in made.pushed:
+                self.store.pull(self.folder / name)
 
 
 def _missing(stages: Sequence[Stage], key: str) -> list[Stage]:
@@ -258,13 +259,14 @@ def _run_one(recipe: Recipe, key: str, folder: Path, store: Store | None, watch:
     pulled = [name for name in mine if store and store.pull(folder / name)]
     before = {name: content for name, content in finished(folder).items() if name in pulled or name not in mine}
     run_stages(_missing(tuple(stages.values()), key), [key], recipe.machine, watch)
+    if store is None:
+        return ()
     # Other tasks of this node may be at work in the same folder: theirs is not pushed from here.
     made = [name for name, content in finished(folder).items() if before.get(name) != content]
     pushed = [name for name in made if name in mine or (stages[key].action, name[:6]) == ("probe", "probe-")]
-    for name in pushed if store else ():
-        assert store
+    for name in pushed:
         store.push(folder / name)
-    return tuple(pushed) if store else ()
+    return tuple(pushed)
 
 
 def _name(key: str) -> str:

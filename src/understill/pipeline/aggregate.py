@@ -14,6 +14,7 @@ from understill.pipeline.comparison import (
     MEAN,
     Comparison,
     Retention,
+    averages,
     compare_pair,
     compare_sides,
     correct,
@@ -23,7 +24,6 @@ from understill.pipeline.comparison import (
 )
 from understill.pipeline.record import BESIDE, FLOORS, Run
 from understill.pipeline.sides import CLUSTERS, Side, kept_by, make_side
-from understill.tasks.metric import is_error
 
 log = logging.getLogger(__name__)
 
@@ -147,8 +147,7 @@ def _tasks(runs: Sequence[Run], column: str) -> list[str]:
     return [
         name
         for name, task in runs[0].tasks.items()
-        if task.head == name
-        and not is_error(task.metrics[0])
+        if averages(f"{name}/dev", task)
         and all(f"{name}/dev" in scores_of(run, column) for run in runs)
         and all(run.tasks[name].metrics[0] == task.metrics[0] for run in runs)
     ]
@@ -183,17 +182,13 @@ def _deltas(variants: Mapping[str, Sequence[Run]], column: str) -> dict[str, dic
     deltas: dict[str, dict[str, Delta]] = {name: {} for name in others}
     for name, comparison in zip(raw, correct(list(raw.values())), strict=True):
         own = _tasks(variants[name], column)
-        theirs = [task for task in whole if task in own and _same_metric(variants, name, task)]
+        before, after = variants[usual][0].tasks, variants[name][0].tasks
+        theirs = [task for task in whole if task in own and before[task].metrics[0] == after[task].metrics[0]]
         # A mean of other tasks or metrics is not that beside it.
         rows = comparison.rows if theirs == whole == own else comparison.compared
         mine = {row.name: Delta(row.difference, row.p) for row in rows}
         deltas[name] = {row: mine[row] for row in (*theirs, MEAN) if row in mine}
     return deltas
-
-
-def _same_metric(variants: Mapping[str, Sequence[Run]], name: str, task: str) -> bool:
-    usual = next(iter(variants.values()))[0]
-    return variants[name][0].tasks[task].metrics[0] == usual.tasks[task].metrics[0]
 
 
 def _effects(cells: Sequence[Sequence[Run]], column: str) -> dict[str, dict[str, Difference]]:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Generator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from understill.data.encode import has_gold
 from understill.evaluate.predict import predict
 from understill.pipeline.dataloader import ModelInputs, held_out, make_batches
-from understill.pipeline.hyperparameters import Choice, Shape
+from understill.pipeline.hyperparameters import Choice, Shape, changed
 from understill.pipeline.initial_weights import contrast_steps, first_weights, prepare_heads
 from understill.pipeline.plan.parts import Fold, ModelPlan
 from understill.recipe.schema import Contrastive, Settings
@@ -50,9 +49,9 @@ def choose_share(inputs: ModelInputs, choice: Choice, shape: Shape) -> Generator
     """Compare probes on the frozen encoder and at the end of a contrastive stage, on rows that neither has seen."""
     began, frozen, moved = time.monotonic(), np.zeros(0, bool), np.zeros(0, bool)
     stage = Contrastive(steps=fold_steps(shape.total), share=1.0)
-    short = _changed(choice.settings, contrastive=stage, batch=min(choice.settings.training.batch, BATCH))
+    short = changed(choice.settings, contrastive=stage, batch=min(choice.settings.training.batch, BATCH))
     for number in range(FOLDS):
-        frozen = np.append(frozen, (yield from _held_right(inputs, _changed(short, start="fitted"), number)))
+        frozen = np.append(frozen, (yield from _held_right(inputs, changed(short, start="fitted"), number)))
     for number in range(FOLDS):
         # Where the rows that are left, all right, would not be enough, they need not be tried.
         if not clearly_better(np.append(moved, np.ones(len(frozen) - len(moved), bool)), frozen):
@@ -60,7 +59,7 @@ def choose_share(inputs: ModelInputs, choice: Choice, shape: Shape) -> Generator
         moved = np.append(moved, (yield from _held_right(inputs, short, number)))
     whole = len(moved) == len(frozen) and clearly_better(moved, frozen)
     steps = contrast_steps(shape.total, STEPS_PER_ROW) if whole else contrast_steps(shape.total)
-    settings = _changed(choice.settings, contrastive=Contrastive(steps=steps, share=1.0 if whole else 0.5))
+    settings = changed(choice.settings, contrastive=Contrastive(steps=steps, share=1.0 if whole else 0.5))
     return Choice(settings, (*choice.reasons, _reason(frozen, moved, whole)), {}, time.monotonic() - began)
 
 
@@ -76,10 +75,6 @@ def clearly_better(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> bool:
     """Tell whether one has more rows right, by the rows on which only one of the two is right."""
     gained, lost = int((one & ~other).sum()), int((other & ~one).sum())
     return gained - lost > MARGIN * math.sqrt(gained + lost)
-
-
-def _changed(settings: Settings, **changes: Any) -> Settings:
-    return settings.model_copy(update={"training": settings.training.model_copy(update=changes)})
 
 
 def _held_right(inputs: ModelInputs, settings: Settings, number: int) -> Generator[None, None, NDArray[np.bool_]]:

@@ -17,7 +17,9 @@ from understill.data.taskdata import TaskData
 from understill.data.tokens import Tokens, tokenise
 from understill.errors import UserError
 from understill.events import Tokenising, Watch, counting
-from understill.pipeline.plan.parts import Fold, ModelPlan, Plan
+from understill.models.folder import ModelFolder
+from understill.pipeline.plan.parts import Fold, ModelPlan, Plan, cache_folder
+from understill.recipe import Recipe
 from understill.targets.store import LOGITS
 from understill.tasks import Task
 from understill.teachers.folds import fold_by_class, fold_of
@@ -43,6 +45,11 @@ class Tokeniser:
         return tokenise(data, self.tokenizer, length, self.cache, swapped=swapped, progress=progress)
 
 
+def tokeniser_of(folder: ModelFolder, recipe: Recipe, watch: Watch) -> Tokeniser:
+    """Return what turns rows into the tokens of a saved model."""
+    return Tokeniser(folder.tokenizer, folder.max_lengths, cache_folder(recipe), watch)
+
+
 @dataclass(frozen=True)
 class ModelInputs:
     """What a model is trained from, and who watches."""
@@ -58,20 +65,18 @@ class ModelInputs:
 def make_batches(plan: Plan, model: ModelPlan, tokens: Tokeniser, joined: Joined) -> Batches:
     """Tokenise the training rows of a model, lay the teachers' answers beside them, and put them into batches."""
     training = model.settings.training
-    shares = model.distillation.unlabelled if model.distillation else {}
 
     def stream(number: int, task: Task, split: str) -> Stream:
         data = plan.loaded[task.name].splits[split]
         groups, columns = grouping(data), joined.get((task.name, split), {})
         if joined and not columns:  # a task without a teacher still needs room for as many outputs as it has
             columns = {LOGITS: np.broadcast_to(np.float32(np.nan), (data.rows, task.outputs))}
-        orders = (False, True) if training.both_orders and task.symmetric else (False,)
         return Stream(
             number,
-            [tokens(data, swapped=swapped) for swapped in orders],
+            [tokens(data, swapped=swapped) for swapped in model.orders(task)],
             chosen_rows(data, groups, columns.get(LOGITS), model.fold),
             columns,
-            shares[task.name] if split == "unlabelled" else 0.0,
+            model.unlabelled[task.name] if split == "unlabelled" else 0.0,
             groups,
             plan.recipe.tasks[task.name].candidates,
         )

@@ -20,30 +20,31 @@ from understill.events import Scores, Watch, silent
 from understill.inference.predictor import refuse_no_numbers
 from understill.models.folder import ModelFolder, load_model
 from understill.models.multitask import MultiTaskModel
-from understill.pipeline.dataloader import Tokeniser
-from understill.pipeline.plan.parts import ModelPlan, Plan, cache_folder
+from understill.pipeline.dataloader import Tokeniser, tokeniser_of
+from understill.pipeline.plan.parts import ModelPlan, Plan
 from understill.pipeline.recipe_data import as_trained, read_labelled
 from understill.recipe import Recipe
 from understill.tasks import Task
 from understill.train.device import pick_device
-from understill.train.world import ALONE, World
+from understill.train.world import World
 
 log = logging.getLogger(__name__)
 
 
 def dev_score(
-    network: MultiTaskModel, model: ModelPlan, dev: Mapping[str, Tokens], batch: int, world: World = ALONE
+    network: MultiTaskModel, model: ModelPlan, dev: Mapping[str, Tokens], batch: int, world: World
 ) -> tuple[float, Scores]:
     """Score a model in training on each task's first dev set; their mean decides which weights are kept.
 
     Several processes share the rows, and the first one scores what all of them answer.
     """
-    scores, loaded = {}, {task.task.name: task for task in model.scored}
-    for task in model.tasks:
-        tokens, groups = dev[task.name], grouping(loaded[task.name].splits["dev"])
-        values = _predict_shared(network, tokens, task, batch, world)
+    scores: Scores = {}
+    for name, loaded in model.own.items():
+        data, tokens = loaded.splits["dev"], dev[name]
+        values = _predict_shared(network, tokens, loaded.task, batch, world)
         if world.leads:
-            scores[f"{task.name}/dev"] = score(task, np.asarray(tokens.gold, dtype=np.float64), values, groups)
+            gold = np.asarray(tokens.gold, dtype=np.float64)
+            scores[data.place] = score(loaded.task, gold, values, grouping(data))
     scores = world.share(scores)
     return float(np.mean([primary(task, scores[f"{task.name}/dev"]) for task in model.tasks])), scores
 
@@ -102,10 +103,9 @@ def evaluate(
     tasks = tuple(as_trained(task, own[task.task.head]) for task in loaded.values() if task.task.head in own)
     if not tasks:
         raise UserError(f"the recipe has none of the model's tasks ({', '.join(own)})")
-    tokens = Tokeniser(folder.tokenizer, folder.max_lengths, cache_folder(recipe), watch)
     if not any(split.startswith(kind) for task in tasks for split in task.splits):
         raise UserError(f"the recipe has no {kind} data of the model's tasks ({', '.join(own)})")
-    scores = score_model(folder, tasks, tokens, recipe, keep, kind)
+    scores = score_model(folder, tasks, tokeniser_of(folder, recipe, watch), recipe, keep, kind)
     return scores, {task.task.name: task.task for task in tasks}
 
 

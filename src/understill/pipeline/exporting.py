@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from understill.atomic import hidden_folder, seal, sync, write_bytes
 from understill.bench.clock import Ask, Text, split_pairs, time_answers
 from understill.bench.subjects import PIPELINE_BATCH, Pipeline
 from understill.data.demo import TASKS as DEMO
-from understill.data.encode import all_gold
+from understill.data.encode import all_gold, texts_of
 from understill.data.groups import grouping
 from understill.data.load import LoadedTask
 from understill.errors import DataError, UserError, counted
@@ -149,36 +149,31 @@ def _loaded(recipe: Recipe, chosen: Sequence[Task], watch: Watch) -> list[Loaded
 
 def dev_sets(loaded: Sequence[LoadedTask]) -> list[DevSet]:
     """Return the dev sets of tasks with their texts."""
-    sets = []
-    for each in loaded:
-        for split, data in each.splits.items():
-            if split.startswith("dev"):
-                table = data.table()
-                texts = table["text1"].to_pylist()
-                if each.task.pair:
-                    texts = list(zip(texts, table["text2"].to_pylist(), strict=True))
-                sets.append(DevSet(data.place, each.task, texts, all_gold(data), grouping(data), data.fingerprint))
-    return sets
+    sets = [data for each in loaded for data in each.splits.values() if data.split.startswith("dev")]
+    return [
+        DevSet(data.place, data.task, texts_of(data.table(), False), all_gold(data), grouping(data), data.fingerprint)
+        for data in sets
+    ]
 
 
+@dataclass
 class Exporter:
     """Writes, checks and describes the folders of one export."""
 
-    def __init__(
-        self,
-        name: str,
-        model: TorchModel,
-        recipe: Recipe,
-        loaded: Sequence[LoadedTask],
-        to: str,
-        limit: float,
-        watch: Watch,
-    ) -> None:
-        self.name, self.model, self.recipe, self.loaded = name, model, recipe, loaded
-        self.to, self.limit, self.watch = to, limit, watch
-        self.pooled = model.folder.model.encoder.pooling in POOLED  # which pipeline() does not know
-        self.parity: list[Parity] = []
-        self.rounded: list[Rounded] = []
+    name: str
+    model: TorchModel
+    recipe: Recipe
+    loaded: Sequence[LoadedTask]
+    to: str
+    limit: float
+    watch: Watch
+    parity: list[Parity] = field(default_factory=list)
+    rounded: list[Rounded] = field(default_factory=list)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether it pools in a way that pipeline() does not know."""
+        return self.model.folder.model.encoder.pooling in POOLED
 
     def make(self, place: Path, tasks: Sequence[Task]) -> None:
         """Write a folder for some tasks, refuse it where its answers differ, and describe it."""

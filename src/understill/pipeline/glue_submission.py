@@ -23,7 +23,7 @@ from understill.events import Reading, Watch, silent
 from understill.inference.predictor import refuse_no_numbers
 from understill.models.folder import load_model
 from understill.models.manifest import MANIFEST, model_tasks
-from understill.pipeline.dataloader import Tokeniser
+from understill.pipeline.dataloader import tokeniser_of
 from understill.pipeline.plan.parts import cache_folder
 from understill.pipeline.recipe_data import as_trained, writable
 from understill.pipeline.record import read_record
@@ -171,7 +171,7 @@ def _answer(model: SubmittedModel, sets: Mapping[str, TaskData], recipe: Recipe,
     """Return a model's answers to test sets, as the content of their files."""
     folder = load_model(model.folder)
     network = folder.model.to(pick_device(recipe.machine))
-    tokens = Tokeniser(folder.tokenizer, folder.max_lengths, cache_folder(recipe), watch)
+    tokens = tokeniser_of(folder, recipe, watch)
     texts = {}
     for name, data in sets.items():
         predictions = predict(network, tokens(data), data.task, recipe.evaluation.batch)

@@ -32,6 +32,7 @@ from understill.pipeline.teacher_selection import (
     refuse_weak,
 )
 from understill.pipeline.vocabularies import make_words
+from understill.recipe import Recipe
 from understill.train.interleave import slots_of
 
 
@@ -127,7 +128,7 @@ def _model(wanted: Wanted, askers: Mapping[Path, Sequence[Distillation]]) -> Ite
         done=model.artifact.sound,
         dropped=dropped,
         makes=model.artifact,
-        resources=_resources(plan, model),
+        resources=_resources(plan.recipe, model),
         begun=lambda: model.started,
         undecided=lambda: 0 < model.odds < 1,
         tasks=names,
@@ -151,11 +152,10 @@ def _tokens(plan: Plan, model: ModelPlan) -> str:
     return f"tokens-{fingerprint([model.start.place, lengths, rows_of(model)])[:16]}"
 
 
-def _resources(plan: Plan, model: ModelPlan) -> Resources:
+def _resources(recipe: Recipe, model: ModelPlan) -> Resources:
     training = model.settings.training
-    rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
-    read = float(training.steps * training.batch if training.steps else training.passes * rows)
-    return Resources(slots_of(training.batch), read, training.precision, tuple(plan.recipe.output.trackers))
+    rows = training.steps * training.batch if training.steps else training.passes * sum(model.rows.values())
+    return Resources(slots_of(training.batch), float(rows), training.precision, tuple(recipe.output.trackers))
 
 
 def _distillation(

@@ -7,7 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from understill.pipeline.hyperparameters import (
     Choice,
     Shape,
     by_rule,
+    changed,
     dev_rows,
     many_pairs,
     shape_of,
@@ -56,14 +57,6 @@ LONGER = 3
 FILE = "tuned.json"
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One way to train a model."""
-
-    name: str
-    settings: Settings
-
-
 def tune(inputs: ModelInputs) -> Generator[None, None, Choice]:
     """Choose what is left open; a choice that was made before a crash holds."""
     plan, model = inputs.plan, inputs.model
@@ -71,14 +64,14 @@ def tune(inputs: ModelInputs) -> Generator[None, None, Choice]:
     if (facts := _kept(kept)) is not None:
         settings = Settings.model_validate(facts["settings"])
         return Choice(settings, tuple(facts["reasons"]), facts["trial"], facts["seconds"])
-    shape = shape_of(plan, model)
+    shape = shape_of(model)
     choice = by_rule(model, shape, dev_rows(model))
     candidates = candidates_of(model, choice.settings, shape)
     if len(candidates) > 1:
         began = time.monotonic()
         trial: dict[str, Mapping[str, float]] = {}
-        for each in candidates:
-            trial[each.name] = yield from _try(inputs, each, len(candidates))
+        for name, settings in candidates.items():
+            trial[name] = yield from _try(inputs, name, settings, len(candidates))
         held = sum(int(held_out(plan.loaded[task.name].splits["train"], HELD).sum()) for task in model.tasks)
         choice = choose(choice, candidates, trial, model.tasks, held)
         if not any(task.pair for task in model.tasks):  # of pairs it was not measured
@@ -104,15 +97,15 @@ def _kept(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def foreseen(plan: Plan, model: ModelPlan) -> tuple[Choice, float]:
+def foreseen(model: ModelPlan) -> tuple[Choice, float]:
     """Return what the rule chooses, with what will be tried, and how many times its steps all of it takes."""
-    shape = shape_of(plan, model)
+    shape = shape_of(model)
     choice = by_rule(model, shape, dev_rows(model))
-    names = [each.name for each in candidates_of(model, choice.settings, shape)]
-    if len(names) > 1:
+    candidates = candidates_of(model, choice.settings, shape)
+    if len(candidates) > 1:
         settled = [each for each in choice.reasons if not _tried(each, model)]
-        tried = f"to be tried on held-out rows first: {', '.join(names)}"
-        return replace(choice, reasons=(*settled, tried), trial={name: {} for name in names}), 1 + TRIAL
+        tried = f"to be tried on held-out rows first: {', '.join(candidates)}"
+        return replace(choice, reasons=(*settled, tried), trial={name: {} for name in candidates}), 1 + TRIAL
     training = choice.settings.training
     given = training.contrastive.steps if training.contrastive else None
     before = given or contrast_steps(shape.total) if training.start == "contrastive" else 0
@@ -131,55 +124,48 @@ def _tried(reason: str, model: ModelPlan) -> bool:
 # The trial ------------------------------------------------------------------------------------------------------------
 
 
-def candidates_of(model: ModelPlan, settings: Settings, shape: Shape) -> list[Candidate]:
-    """Return what is tried; a single one where there is nothing to try, or too few rows to judge by."""
+def candidates_of(model: ModelPlan, settings: Settings, shape: Shape) -> dict[str, Settings]:
+    """Return what is tried, by name; a single one where there is nothing to try, or too few rows to judge by."""
     given = model.settings
     plain = given.training.start == "auto" and given.heads.pairs in ("auto", "linear")
     fixed = model.fold or shape.taught or shape.own or shape.cut or model.start.heads or model.augmented
     if fixed or not plain or shape.total < TRIED:
-        return [Candidate("the rule", settings)]
+        return {"the rule": settings}
     if any(task.pair for task in model.tasks):
         if given.heads.pairs != "auto" or many_pairs(model, shape):
-            return [Candidate("the rule", settings)]
+            return {"the rule": settings}
         # A cross-encoder has to learn what comparing is, for which a low rate takes too long.
         higher = max(settings.training.rate, RATES[1] * 384 / shape.width)
-        return [
-            Candidate("siamese", _changed(settings, pairs="siamese")),
-            Candidate("cross-encoder", _changed(settings, pairs="linear", lr=higher)),
-        ]
-    probe = Candidate("probe first", _changed(settings, start="probe"))
-    zero = Candidate("heads at zero", _changed(settings, start="zero"))
-    rule_first = [zero, probe] if settings.training.start == "zero" else [probe, zero]
-    return [
-        *rule_first,
-        Candidate("thrice the rate", _changed(settings, start="zero", lr=3 * settings.training.rate)),
-    ]
+        together = changed(_with_pairs(settings, "linear"), lr=higher)
+        return {"siamese": _with_pairs(settings, "siamese"), "cross-encoder": together}
+    starts = {"probe first": changed(settings, start="probe"), "heads at zero": changed(settings, start="zero")}
+    first = "heads at zero" if settings.training.start == "zero" else "probe first"  # what the rule gives
+    faster = changed(settings, start="zero", lr=3 * settings.training.rate)
+    return {first: starts[first], **starts, "thrice the rate": faster}
 
 
-def _changed(settings: Settings, pairs: str | None = None, **changes: Any) -> Settings:
-    heads = settings.heads.model_copy(update={"pairs": pairs}) if pairs else settings.heads
-    return settings.model_copy(update={"heads": heads, "training": settings.training.model_copy(update=changes)})
+def _with_pairs(settings: Settings, pairs: str) -> Settings:
+    return settings.model_copy(update={"heads": settings.heads.model_copy(update={"pairs": pairs})})
 
 
-def _try(inputs: ModelInputs, candidate: Candidate, count: int) -> Generator[None, None, dict[str, float]]:
+def _try(inputs: ModelInputs, name: str, settings: Settings, count: int) -> Generator[None, None, dict[str, float]]:
     """Train a candidate for a while on most rows, and return its scores on the others, by task."""
     plan, model = inputs.plan, inputs.model
-    training = candidate.settings.training
+    training = settings.training
     steps = max(1, int(training.steps * TRIAL / count)) if training.steps else 1
-    short = training.model_copy(update={"steps": steps, "evaluate": Every(count=1, unit="never"), "keep": "last"})
-    settings = candidate.settings.model_copy(update={"training": short})
-    tried, title = replace(model, settings=settings, fold=HELD), f"{inputs.title}, trying {candidate.name}"
+    settings = changed(settings, steps=steps, evaluate=Every(count=1, unit="never"), keep="last")
+    tried, title = replace(model, settings=settings, fold=HELD), f"{inputs.title}, trying {name}"
     folder = model.folder / "work" / "trial"
     shutil.rmtree(folder, ignore_errors=True)
     network, batches = first_weights(tried), make_batches(plan, tried, inputs.tokens, inputs.joined)
-    accelerator = make_accelerator(plan.recipe.machine, short.precision)
+    accelerator = make_accelerator(plan.recipe.machine, training.precision)
     network.to(accelerator.device)
     yield from prepare_heads(replace(inputs, model=tried, title=title), network, batches)
     for event in fit(
         network,
         make_objective(model.tasks, settings.heads.regression),
         batches,
-        short,
+        settings.training,
         accelerator=accelerator,
         seed=model.seed,
         folder=folder,
@@ -221,7 +207,7 @@ def _held(plan: Plan, task: Task, tokens: Tokeniser) -> tuple[Tokens, NDArray[np
 
 def choose(
     choice: Choice,
-    candidates: Sequence[Candidate],
+    candidates: Mapping[str, Settings],
     trial: Mapping[str, Mapping[str, float]],
     tasks: Sequence[Task],
     held: int,
@@ -231,20 +217,28 @@ def choose(
     A short trial favours what begins quickly, so that another candidate has to win by a standard error of an accuracy.
     """
     first, *others = candidates
-    means = {name: float(np.nanmean(list(scores.values()))) for name, scores in trial.items()}
+    means = _means(trial)
     shown = ", ".join(f"{name} {100 * mean:.1f}" for name, mean in means.items())
     evidence = f"(on {held:,} held-out rows: {shown})"
-    if first.name == "siamese":
+    if first == "siamese":
         return _apart_or_together(choice, candidates, trial, tasks, evidence)
-    margin = 0.5 / math.sqrt(max(held, 1))
-    best = max(others, key=lambda each: means[each.name])
-    winner = best if means[best.name] > means[first.name] + margin else first
-    settings, beginning = winner.settings, BEGINNINGS[winner.settings.training.start]
+    best = max(others, key=lambda name: means[name])
+    settings = candidates[best if means[best] > means[first] + _margin(held) else first]
     reasons = [each for each in choice.reasons if each not in BEGINNINGS.values()]
     if settings.training.rate != choice.settings.training.rate:
         reasons.append(f"learning rate {settings.training.rate:.2g} after the trial")
-    reasons.append(f"{beginning} {evidence}")
+    reasons.append(f"{BEGINNINGS[settings.training.start]} {evidence}")
     return Choice(settings, tuple(reasons), trial)
+
+
+def _means(trial: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return each candidate's mean over tasks that have a score."""
+    return {name: float(np.nanmean(list(scores.values()))) for name, scores in trial.items()}
+
+
+def _margin(rows: int) -> float:
+    """Return a standard error of an accuracy on so many rows."""
+    return 0.5 / math.sqrt(max(rows, 1))
 
 
 def longer(
@@ -256,41 +250,39 @@ def longer(
 ) -> Choice:
     """Return the choice with more steps where no candidate was better than guessing, unless the recipe gives them."""
     training, guess = choice.settings.training, float(np.nanmean(guesses))
-    most = max(float(np.nanmean(list(scores.values()))) for scores in trial.values())
     left_open = given.training.epochs == "auto" and not given.training.steps
-    if not (left_open and training.steps) or most > guess + 0.5 / math.sqrt(max(held, 1)):
+    if not (left_open and training.steps) or max(_means(trial).values()) > guess + _margin(held):
         return choice
     steps, evaluate = LONGER * training.steps, training.evaluate
     if given.training.evaluate.unit == "auto":
         evaluate = evaluate.model_copy(update={"count": LONGER * evaluate.count})
-    settings = _changed(choice.settings, steps=steps, evaluate=evaluate)
+    settings = changed(choice.settings, steps=steps, evaluate=evaluate)
     reason = f"{steps:,} steps, thrice as many: no trial was better than a constant answer, {100 * guess:.1f}"
     return replace(choice, settings=settings, reasons=(*choice.reasons, reason))
 
 
 def _apart_or_together(
     choice: Choice,
-    candidates: Sequence[Candidate],
+    candidates: Mapping[str, Settings],
     trial: Mapping[str, Mapping[str, float]],
     tasks: Sequence[Task],
     evidence: str,
 ) -> Choice:
     """Let each pair task have the head that did better on it; the learning rate is that of the better model."""
-    apart, together = (trial[each.name] for each in candidates)
+    apart, together = (trial[name] for name in ("siamese", "cross-encoder"))
     pairs = [task.name for task in tasks if task.pair]
     kinds = {name: "siamese" if apart[name] >= together[name] else "linear" for name in pairs}
-    winner = candidates[0] if list(kinds.values()).count("siamese") * 2 >= len(kinds) else candidates[1]
+    usual = "siamese" if list(kinds.values()).count("siamese") * 2 >= len(kinds) else "linear"
     heads = choice.settings.heads
     specs = {name: heads.tasks.get(name) or HeadSpec() for name in pairs}
     own = {name: spec.model_copy(update={"kind": kinds[name]}) for name, spec in specs.items() if not spec.kind}
-    usual = "siamese" if winner is candidates[0] else "linear"
     heads = heads.model_copy(update={"pairs": usual, "tasks": {**heads.tasks, **own}})
     words = {"siamese": "apart (siamese)", "linear": "together (cross-encoder)"}
     reasons = [each for each in choice.reasons if not each.startswith(PAIRS)]
     reasons += [f"{name}: {PAIRS} {words[head]}" for name, head in kinds.items()]
     reasons[-1] += f" {evidence}"
-    rate = winner.settings.training.rate
+    rate = candidates["siamese" if usual == "siamese" else "cross-encoder"].training.rate
     if rate != choice.settings.training.rate:
         reasons.append(f"learning rate {rate:.2g} for pairs that are read together")
-    training = choice.settings.training.model_copy(update={"lr": rate})
-    return Choice(choice.settings.model_copy(update={"heads": heads, "training": training}), tuple(reasons), trial)
+    settings = changed(choice.settings.model_copy(update={"heads": heads}), lr=rate)
+    return Choice(settings, tuple(reasons), trial)

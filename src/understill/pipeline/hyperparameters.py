@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from understill.models.encoder import load_config
-from understill.pipeline.plan.parts import ModelPlan, Plan
+from understill.pipeline.plan.parts import ModelPlan
 from understill.recipe.schema import HeadSpec, HeadsSpec, Settings
 from understill.recipe.section import Every
 
@@ -17,7 +17,7 @@ PASSES, MORE = 3, 2400
 #: The encoder's learning rate at a width of 384: the first up to so many rows of one task, growing with them up to the
 #: second, which several tasks have at once.
 RATES, ROWS = (5e-5, 1e-4), 1000
-#: That of encoders that lost layers, which have to find together again, and of networks that begin at random.
+#: That of encoders that lost layers, where those that are left have to adapt, and of networks that begin at random.
 CUT, RANDOM = 3e-4, 2e-3
 #: That of heads for scores, for up to so many classes, and for more.
 HEAD_RATES, CLASSES = (3e-4, 1e-3, 3e-3), 10
@@ -76,9 +76,9 @@ class Shape:
         return sum(self.rows.values())
 
 
-def shape_of(plan: Plan, model: ModelPlan) -> Shape:
+def shape_of(model: ModelPlan) -> Shape:
     """Return what the rule goes by."""
-    rows = {task.name: plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks}
+    rows = model.rows
     if model.fold:
         rows = {name: count - count // model.fold.count for name, count in rows.items()}
     start, layers = model.start.root, model.settings.encoder.layers
@@ -90,6 +90,11 @@ def shape_of(plan: Plan, model: ModelPlan) -> Shape:
     steps = max(1, sum(rows.values()) // model.settings.training.batch)
     taught = model.distillation is not None or model.role == "baseline"
     return Shape(rows, classes, width, own, cut, taught, steps)
+
+
+def changed(settings: Settings, **changes: Any) -> Settings:
+    """Return settings with some values of their training changed."""
+    return settings.model_copy(update={"training": settings.training.model_copy(update=changes)})
 
 
 def steps_for(rows: int, tasks: int, batch: int) -> int:
@@ -227,5 +232,4 @@ def many_pairs(model: ModelPlan, shape: Shape) -> bool:
 
 def dev_rows(model: ModelPlan) -> int:
     """Return the rows of the smallest dev set that weights would be chosen by."""
-    loaded = {task.task.name: task for task in model.scored}
-    return min(loaded[task.name].splits["dev"].rows for task in model.tasks)
+    return min(task.splits["dev"].rows for task in model.own.values())

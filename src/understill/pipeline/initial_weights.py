@@ -105,13 +105,11 @@ def contrast_steps(rows: int, per_row: float = STEPS_PER_ROW) -> int:
 
 def _contrast(inputs: ModelInputs, network: MultiTaskModel, batches: Batches) -> Generator[None]:
     """Draw the texts of a class together and those of different classes apart, before there are heads."""
-    plan, model, watch = inputs.plan, inputs.model, inputs.watch
-    training = model.settings.training
-    rows = sum(plan.loaded[task.name].splits[model.split(task.name)].rows for task in model.tasks)
+    model, training = inputs.model, inputs.model.settings.training
     stage = training.contrastive or Contrastive()
-    count = stage.steps or contrast_steps(rows)
+    count = stage.steps or contrast_steps(sum(model.rows.values()))
     training = training.model_copy(update={"steps": count, "head_lr": None})
-    accelerator = make_accelerator(plan.recipe.machine, training.precision)
+    accelerator = make_accelerator(inputs.plan.recipe.machine, training.precision)
     vectors = Vectors(network.to(accelerator.device)).train()
     first = {name: weight.detach().clone() for name, weight in network.encoder.named_parameters()}
     prepared, optimizer = accelerator.prepare(vectors, make_optimizer(vectors, training))
@@ -124,8 +122,8 @@ def _contrast(inputs: ModelInputs, network: MultiTaskModel, batches: Batches) ->
         meter.add(step)
         if meter.due():
             guard.check(names, training)
-            watch(Turn(f"{inputs.title}, contrastive stage"))
-            watch(meter.report(step, batches))
+            inputs.watch(Turn(f"{inputs.title}, contrastive stage"))
+            inputs.watch(meter.report(step, batches))
         yield
     guard.check(names, training)
     accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,18 @@ from understill.data.taskdata import TaskData
 from understill.errors import UserError
 from understill.evaluate.metrics import primary
 from understill.evaluate.predict import features, predict
-from understill.events import Labelling, RoundDone, Watch, counting
-from understill.models.encoder import load_tokenizer, resolve
+from understill.events import Labelling, RoundDone, Watch, counting, silent
+from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model
-from understill.models.multitask import new_model
-from understill.pipeline.dataloader import Tokeniser
+from understill.pipeline.dataloader import Tokeniser, tokeniser_of
+from understill.pipeline.linear_probe import frozen_encoder
 from understill.pipeline.model_training import TrainedModel
 from understill.pipeline.plan.parts import cache_folder, max_length
+from understill.pipeline.plan.recipe_inputs import locate_encoder
 from understill.pipeline.recipe_data import read_data
 from understill.pipeline.teacher_selection import too_weak
 from understill.recipe import Recipe
-from understill.recipe.schema import EncoderSpec, HeadsSpec, LlmSpec, TaskSpec
+from understill.recipe.schema import LlmSpec, TaskSpec
 from understill.teachers import LlmTeacher, LlmType, Opening
 from understill.teachers.llm.choose import choose
 from understill.teachers.llm.prompts import texts_of
@@ -44,10 +45,10 @@ Train = Callable[[Recipe, Watch], Sequence[TrainedModel]]
 Chosen = dict[str, list[str]]  # ids by task
 
 
-def unanswered(recipe: Recipe) -> list[tuple[int, LlmSpec]]:
-    """Return the language models, with their places, that have to be asked before a run can be planned."""
+def unanswered(recipe: Recipe) -> list[int]:
+    """Return the places of the language models that have to be asked before a run can be planned."""
     return [
-        (number, spec)
+        number
         for number, spec in enumerate(recipe.teachers)
         if isinstance(spec, LlmSpec)
         and (
@@ -63,13 +64,27 @@ def answer_rows(recipe: Recipe, watch: Watch, train: Train) -> Recipe:
 
 
 def _answered(recipe: Recipe, watch: Watch, train: Train) -> Recipe:
-    for number, _ in unanswered(recipe):
+    for number in unanswered(recipe):
         recipe = _Rounds(recipe, number, watch, train).run()
     return recipe
 
 
 def _taught(recipe: Recipe, spec: LlmSpec) -> list[str]:
     return [name for name in recipe.tasks if spec.teaches_task(name)]
+
+
+def open_llms(recipe: Recipe, watch: Watch = silent) -> Iterator[tuple[LlmTeacher, LoadedTask]]:
+    """Yield every language model of a recipe with each task that it teaches."""
+    specs = [spec for spec in recipe.teachers if isinstance(spec, LlmSpec)]
+    loaded = read_data(recipe, watch) if specs else {}
+    for spec in specs:
+        for name in _heads(recipe, spec, loaded):
+            yield open_llm(recipe, spec, loaded[name]), loaded[name]
+
+
+def _heads(recipe: Recipe, spec: LlmSpec, loaded: Mapping[str, LoadedTask]) -> list[str]:
+    """Name the tasks that a language model teaches; another task's head answers a diagnostic set."""
+    return [name for name in _taught(recipe, spec) if loaded[name].task.head == name]
 
 
 def open_llm(recipe: Recipe, spec: LlmSpec, loaded: LoadedTask) -> LlmTeacher:
@@ -81,34 +96,25 @@ def open_llm(recipe: Recipe, spec: LlmSpec, loaded: LoadedTask) -> LlmTeacher:
 
 def show_prompts_of(recipe: Recipe, count: int) -> Iterator[tuple[str, str]]:
     """Yield real prompts of every language model, each with a title; nothing is asked."""
-    loaded = read_data(recipe)
-    specs = [spec for spec in recipe.teachers if isinstance(spec, LlmSpec)]
-    if not specs:
+    if not any(isinstance(spec, LlmSpec) for spec in recipe.teachers):
         raise UserError("--show-prompts: no teacher of this recipe is a language model → add {llm: {…}} to teachers")
-    for spec in specs:
-        for name in _taught(recipe, spec):
-            teacher, data = open_llm(recipe, spec, loaded[name]), loaded[name].splits["train"]
-            for place, texts in texts_of(data, list(range(min(count, data.rows)))).items():
-                yield f"{spec.name}, {data.place}, row {place + 1}", teacher.prompt(texts)
+    for teacher, loaded in open_llms(recipe):
+        data = loaded.splits["train"]
+        for place, texts in texts_of(data, list(range(min(count, data.rows)))).items():
+            yield f"{teacher.name}, {data.place}, row {place + 1}", teacher.prompt(texts)
 
 
-@dataclass
 class _Rounds:
     """The rounds of one language model: choose rows, ask about them, distil, look."""
 
-    recipe: Recipe
-    number: int
-    watch: Watch
-    train: Train
-    loaded: dict[str, LoadedTask] = field(init=False)
-    vectors: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        spec = self.recipe.teachers[self.number]
+    def __init__(self, recipe: Recipe, number: int, watch: Watch, train: Train) -> None:
+        spec = recipe.teachers[number]
         assert isinstance(spec, LlmSpec)
-        self.spec, self.loaded = spec, read_data(self.recipe, self.watch)
-        self.tasks = [name for name in _taught(self.recipe, spec) if self.loaded[name].task.head == name]
-        self.teachers = {name: open_llm(self.recipe, spec, self.loaded[name]) for name in self.tasks}
+        self.recipe, self.number, self.watch, self.train = recipe, number, watch, train
+        self.spec, self.loaded = spec, read_data(recipe, watch)
+        self.tasks = _heads(recipe, spec, self.loaded)
+        self.teachers = {name: open_llm(recipe, spec, self.loaded[name]) for name in self.tasks}
+        self.vectors: dict[str, NDArray[np.float32]] = {}
 
     def run(self) -> Recipe:
         """Spend the budget in rounds, until the dev score no longer rises; return the recipe of the best one."""
@@ -156,10 +162,10 @@ class _Rounds:
 
     def _pools(self, name: str) -> list[TaskData]:
         """Return the splits that rows are chosen from."""
-        wanted = ("train", "unlabelled") if self.spec.llm.rows == "all" else (self.spec.llm.rows,)
-        splits = self.loaded[name].splits
-        wanted = ("train",) if self.recipe.tasks[name].goldless else wanted
-        return [splits[split] for split in wanted if split in splits]
+        rows, splits = self.spec.llm.rows, self.loaded[name].splits
+        if self.recipe.tasks[name].goldless:
+            rows = "train"
+        return [splits[split] for split in ("train", "unlabelled") if rows in (split, "all") and split in splits]
 
     def _choose(self, name: str, count: int, chosen: list[str], students: Sequence[TrainedModel]) -> list[str]:
         """Choose further rows of a task."""
@@ -183,7 +189,7 @@ class _Rounds:
         for student in students:
             folder = load_model(student.folder)
             if data.task.name in {task.name for task in folder.tasks}:
-                tokens = Tokeniser(folder.tokenizer, folder.max_lengths, cache_folder(self.recipe), self.watch)
+                tokens = tokeniser_of(folder, self.recipe, self.watch)
                 network = folder.model.to(pick_device(self.recipe.machine))
                 return predict(network, tokens(data), data.task, self.recipe.evaluation.batch).logits
         raise AssertionError(f"no student of {data.task.name}")
@@ -191,6 +197,10 @@ class _Rounds:
     def _embedded(self, data: TaskData) -> NDArray[np.float32]:
         """Return a vector of each text: by the student's encoder as it comes, or by its words where it has none."""
         settings = self.recipe.settings(self.recipe.student)
+        length = max_length(self.recipe, settings, data.task.name)
+        teachers = {str(teacher.name): teacher for teacher in self.recipe.trained}
+        while teacher := teachers.pop(settings.encoder.name, None):  # cut out of a teacher, that has learnt nothing yet
+            settings = self.recipe.settings(teacher)
         if settings.encoder.own:
             from sklearn.decomposition import TruncatedSVD
             from sklearn.feature_extraction.text import TfidfVectorizer
@@ -201,13 +211,11 @@ class _Rounds:
             size = max(1, min(64, words.shape[1] - 1))
             vectors: NDArray[np.float32] = TruncatedSVD(size, random_state=0).fit_transform(words).astype(np.float32)
             return vectors
-        name, length = settings.encoder.name, max_length(self.recipe, settings, data.task.name)
-        place = resolve(str(self.recipe.find(name)) if self.recipe.find(name).is_dir() else name)
+        name = settings.encoder.name
+        place = locate_encoder(self.recipe, name)
         tokens = Tokeniser(load_tokenizer(name, place), {data.task.name: length}, cache_folder(self.recipe), self.watch)
-        spec = EncoderSpec(name=name, pooling="normalised", max_length=length)
-        network = new_model(spec, HeadsSpec(pairs="siamese"), [data.task], seed=0, source=place)
-        device = pick_device(self.recipe.machine)
-        return features(network.eval().to(device), tokens(data), data.task, self.recipe.evaluation.batch)
+        network = frozen_encoder(name, place, [data.task], length, self.recipe.machine)
+        return features(network, tokens(data), data.task, self.recipe.evaluation.batch)
 
     # What is asked, and written down ---------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from understill.models.multitask import MultiTaskModel, new_model
 from understill.models.words import read_config
 from understill.pipeline.dataloader import Tokeniser
 from understill.pipeline.plan.parts import Plan, Start, cache_folder, dev_sets, max_length
-from understill.recipe.schema import EncoderSpec, HeadsSpec
+from understill.recipe.schema import EncoderSpec, HeadsSpec, Machine
 from understill.tasks import Task
 from understill.train.device import pick_device
 from understill.train.interleave import beside_others
@@ -138,6 +138,13 @@ def fit_probes(plan: ProbesPlan, watch: Watch = silent) -> Generator[None]:
             lock.release()
 
 
+def frozen_encoder(name: str, place: str, tasks: Sequence[Task], max_length: int, machine: Machine) -> MultiTaskModel:
+    """Return an encoder as it comes, with a head for each task, of which only what they read counts."""
+    spec = EncoderSpec(name=name, pooling=POOLING, max_length=max_length)
+    network = new_model(spec, HeadsSpec(pairs="siamese"), tasks, seed=0, source=place)
+    return network.eval().to(pick_device(machine))
+
+
 class FrozenEncoder:
     """The encoder as it comes, at full depth, loaded when the first row is read."""
 
@@ -153,11 +160,9 @@ class FrozenEncoder:
 
     @cached_property
     def network(self) -> MultiTaskModel:
-        """The encoder with a head for each task, of which only what they read counts; pairs are read apart."""
+        """The encoder with a head for each task; pairs are read apart."""
         start, tasks = self.probes.start, [probe.train.task for probe in self.probes.probes]
-        spec = EncoderSpec(name=start.name, pooling=POOLING, max_length=max(self.probes.lengths.values()))
-        network = new_model(spec, HeadsSpec(pairs="siamese"), tasks, seed=0, source=start.place)
-        return network.eval().to(pick_device(self.recipe.machine))
+        return frozen_encoder(start.name, start.place, tasks, max(self.probes.lengths.values()), self.recipe.machine)
 
     def read(self, tokens: Tokens, task: Task, place: str) -> Floats:
         """Return what the head of a task reads of each row, [rows, features]."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from understill.data.taskdata import TaskData
+from understill.data.load import LoadedTask
 from understill.events import Watch, silent
-from understill.pipeline.language_models import open_llm
-from understill.pipeline.recipe_data import read_data
+from understill.pipeline.language_models import open_llms
 from understill.recipe import Recipe
-from understill.recipe.schema import LlmServer, LlmSpec
+from understill.recipe.schema import LlmServer
 from understill.teachers import LlmTeacher
 from understill.teachers.llm.prompts import texts_of
 
@@ -36,20 +35,15 @@ class AskEstimate:
 
 def estimate_asks(recipe: Recipe, watch: Watch = silent) -> Iterator[AskEstimate]:
     """Estimate the requests, tokens, minutes and money of every language model of a recipe."""
-    specs = [spec for spec in recipe.teachers if isinstance(spec, LlmSpec)]
-    loaded = read_data(recipe, watch) if specs else {}
-    for spec in specs:
-        for name, data in loaded.items():
-            if data.task.head == name and spec.teaches_task(name):
-                teacher = open_llm(recipe, spec, data)
-                yield _estimate(teacher, name, list(data.splits.values()))
+    for teacher, loaded in open_llms(recipe, watch):
+        yield _estimate(teacher, loaded)
 
 
-def _estimate(teacher: LlmTeacher, task: str, splits: list[TaskData]) -> AskEstimate:
+def _estimate(teacher: LlmTeacher, loaded: LoadedTask) -> AskEstimate:
     """Count what has to be asked; of a budget, the rows that come first stand for those that will be chosen."""
     settings = teacher.settings
     rows = requests = kept = tokens_in = length = 0
-    for data in splits:
+    for data in loaded.splits.values():
         if data.split.startswith("test"):
             continue
         places = teacher.rows(data)
@@ -64,7 +58,7 @@ def _estimate(teacher: LlmTeacher, task: str, splits: list[TaskData]) -> AskEsti
     seconds = teacher.cache.seconds(settings.model)
     return AskEstimate(
         teacher=teacher.name,
-        task=task,
+        task=loaded.task.name,
         rows=rows,
         requests=requests,
         kept=kept,

@@ -19,12 +19,12 @@ from understill.losses.fused import make_objective
 from understill.models.encoder import load_tokenizer
 from understill.models.folder import load_model, save_model, save_scores
 from understill.models.multitask import MultiTaskModel
-from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches
+from understill.pipeline.dataloader import ModelInputs, Tokeniser, make_batches, tokeniser_of
 from understill.pipeline.evaluation import dev_score, score_model
 from understill.pipeline.hyperparameter_search import tune
 from understill.pipeline.hyperparameters import Choice
 from understill.pipeline.initial_weights import first_weights, prepare_heads
-from understill.pipeline.plan.parts import ModelPlan, Plan, Role, Wanted, cache_folder, dev_sets, max_length
+from understill.pipeline.plan.parts import ModelPlan, Plan, Role, Wanted, cache_folder, max_length
 from understill.pipeline.soft_targets import join_targets
 from understill.train.device import make_accelerator, pick_device
 from understill.train.fit import Event, fit
@@ -78,13 +78,14 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
     if model.done:
         return
     joined = join_targets(plan, distillation) if distillation else {}
-    tokens = tokeniser_of(plan, model, load_tokenizer(model.start.name, model.start.place), watch)
+    tokens = _tokeniser(plan, model, watch)
     inputs = ModelInputs(plan, model, title, tokens, joined, watch)
     choice = None
     if model.settings.training.lr == "auto":
         choice = others.share((yield from tune(inputs)) if others.leads else None)
         assert choice is not None
         model = replace(model, settings=choice.settings)
+        inputs = replace(inputs, model=model)
     training = model.settings.training
     if others.leads:  # what the first process refuses, the others need not repeat
         others.refuse_small(training.batch)
@@ -92,11 +93,11 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
     network = first_weights(model)
     if others.leads and not model.started:
         network.to(pick_device(recipe.machine))
-        yield from prepare_heads(replace(inputs, model=model), network, batches)
+        yield from prepare_heads(inputs, network, batches)
     trackers = recipe.output.trackers if others.leads else ()
     accelerator = make_accelerator(recipe.machine, training.precision, trackers, model.folder)
     accelerator.init_trackers(f"{recipe.name}-{model.name}")
-    with SIGNALS, closing(_fit(replace(inputs, model=model), network, batches, accelerator)) as events:
+    with SIGNALS, closing(_fit(inputs, network, batches, accelerator)) as events:
         for event in events:
             if isinstance(event, Step):
                 yield
@@ -119,7 +120,7 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
 def _fit(inputs: ModelInputs, network: MultiTaskModel, batches: Batches, accelerator: Accelerator) -> Generator[Event]:
     """Return the training of a network, with a look at the dev sets now and then."""
     recipe, model, tokens, others = inputs.plan.recipe, inputs.model, inputs.tokens, world()
-    dev = {task.task.name: tokens(task.splits["dev"]) for task in model.scored if task.task in model.tasks}
+    dev = {name: tokens(task.splits["dev"]) for name, task in model.own.items()}
     distil = model.distillation.distil if model.distillation else None
     return fit(
         network,
@@ -157,25 +158,24 @@ def _distilled(model: ModelPlan) -> bool:
 def tokenise_rows(wanted: Wanted, watch: Watch) -> None:
     """Turn all rows that a model reads into tokens, which are kept for whoever reads the same."""
     plan, model, _ = wanted
-    tokens = tokeniser_of(plan, model, load_tokenizer(model.start.name, model.start.place), watch)
+    tokens = _tokeniser(plan, model, watch)
     for task, split, swapped in rows_of(model):
         tokens(plan.loaded[task].splits[split], swapped=swapped)
 
 
 def rows_of(model: ModelPlan) -> list[tuple[str, str, bool]]:
     """Name the splits that a model is trained and looked at with, each task's, and whether its texts are swapped."""
-    unlabelled = model.distillation.unlabelled if model.distillation else {}
     places = []
     for task in model.tasks:
-        both = model.settings.training.both_orders and task.symmetric
-        for split in (model.split(task.name), *(["unlabelled"] if task.name in unlabelled else []), "dev"):
-            orders = (False, True) if both and split != "dev" else (False,)
-            places += [(task.name, split, swapped) for swapped in orders]
+        splits = (model.split(task.name), *(["unlabelled"] if task.name in model.unlabelled else []))
+        places += [(task.name, split, swapped) for split in splits for swapped in model.orders(task)]
+        places.append((task.name, "dev", False))
     return places
 
 
-def tokeniser_of(plan: Plan, model: ModelPlan, tokenizer: Any, watch: Watch) -> Tokeniser:
-    """Return what turns rows into a model's tokens."""
+def _tokeniser(plan: Plan, model: ModelPlan, watch: Watch) -> Tokeniser:
+    """Return what turns rows into the tokens of a model that is to be trained."""
+    tokenizer = load_tokenizer(model.start.name, model.start.place)
     lengths = {task.name: max_length(plan.recipe, model.settings, task.name) for task in model.tasks}
     return Tokeniser(tokenizer, lengths, cache_folder(plan.recipe), watch)
 
@@ -191,7 +191,7 @@ def evaluate_model(wanted: Wanted, watch: Watch) -> None:
         model.artifact.seal(TRAINED)  # stopped from here on, it is trained and has no scores
         # From its folder, as anybody else would load it, so that the figures are the folder's.
         folder = load_model(model.folder / "model")
-        tokens = tokeniser_of(plan, model, folder.tokenizer, watch)
+        tokens = tokeniser_of(folder, plan.recipe, watch)
         scores = score_model(folder, model.scored, tokens, plan.recipe, model.folder / "predictions")
         save_scores(folder.path, scores, _dev_prints(model))
         write_json(model.folder / "scores.json", {"scores": scores, "scored_on": _dev_prints(model)})
@@ -207,8 +207,8 @@ def scored(model: ModelPlan) -> bool:
 
 def _dev_prints(model: ModelPlan) -> dict[str, str]:
     """Name the dev sets a model is scored on, with what they hold; not all of them take part in its training."""
-    loaded = {task.task.name: task for task in model.scored}
-    return {data.place: data.fingerprint for task in model.tasks for data in dev_sets(loaded, task.name)}
+    sets = [data for task in model.scored for data in task.splits.values() if data.split.startswith("dev")]
+    return {data.place: data.fingerprint for data in sets}
 
 
 def _numbers(event: Report | Evaluated | Fitted) -> dict[str, float]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from understill.atomic import write_bytes
+from understill.models.roles import MAIN
 from understill.pipeline.model_training import TrainedModel
 from understill.recipe import Recipe
 from understill.recipe.yaml import dump_yaml
@@ -30,18 +31,20 @@ def pinned(recipe: Recipe, models: Sequence[TrainedModel]) -> str:
     A part whose models were given different settings, such as one teacher for each task, stays open.
     """
     values = recipe.model_dump(mode="json")
-    _pin(
-        values["student"] if recipe.teachers else values, [each for each in models if each.role in ("model", "student")]
-    )
-    for number, teacher in enumerate(recipe.teachers):
-        name = str(teacher.name)
-        mine = [each for each in models if each.role == "teacher" and f"{each.name}-".startswith(f"{name}-")]
-        _pin(values["teachers"][number], mine)
+    _pin(values["student"] if recipe.teachers else values, [each for each in models if each.role in MAIN])
+    taught = [(_teacher(recipe, each.name), each) for each in models if each.role == "teacher"]
+    for teacher in values["teachers"]:
+        _pin(teacher, [each for name, each in taught if name == teacher["name"]])
     lines = ["# What the recipe left open, as it was chosen:"]
     for model in models:
         if model.chosen and model.role != "baseline":
             lines += [f"#   {model.name}: {reason}" for reason in model.chosen["reasons"]]
     return "\n".join([*lines, dump_yaml(values)])
+
+
+def _teacher(recipe: Recipe, model: str) -> str:
+    """Return the teacher that a model is of, with whose name its own begins: of `large` and `large-2`, the longer."""
+    return max((str(each.name) for each in recipe.trained if f"{model}-".startswith(f"{each.name}-")), key=len)
 
 
 def _pin(part: dict[str, Any], models: Sequence[TrainedModel]) -> None:

@@ -111,13 +111,13 @@ def _sealed(folder: Path, remedy: str) -> Iterator[Verified]:
     for path in sorted(each.parent for each in folder.rglob(CHECKSUMS)):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not hidden and path / CHECKSUMS not in listed:
-            listed |= {path / name for name in _files(path)}
+            listed |= {path / name for name in _record(path / CHECKSUMS).get("files", {})}
             yield _check(path, _RESUMED if path.parent.name == "work" else remedy)
 
 
 def _check(folder: Path, remedy: str) -> Verified:
-    files, record = _files(folder), _record(folder / CHECKSUMS) or {}
-    faults = tuple(faults_in(folder))
+    record = _record(folder / CHECKSUMS)
+    files, faults = record.get("files", {}), tuple(faults_in(folder))
     if not faults and not folder.name.endswith(record.get("fingerprint", "")[:16]):
         faults = (f"{CHECKSUMS} is of something else",)
     return Verified(folder, len(files), sum(size for size, _ in files.values()), faults, remedy)
@@ -127,14 +127,9 @@ def _file(path: Path, faults: tuple[str, ...], remedy: str) -> Verified:
     return Verified(path, 1, path.stat().st_size, faults, remedy)
 
 
-def _files(folder: Path) -> dict[str, Any]:
-    files: dict[str, Any] = (_record(folder / CHECKSUMS) or {}).get("files", {})
-    return files
-
-
-def _record(path: Path) -> dict[str, Any] | None:
-    """Return what a record holds; None where it does not match its own checksum."""
+def _record(path: Path) -> dict[str, Any]:
+    """Return what a record holds; nothing where it does not match its own checksum."""
     try:
         return read_record(path)
     except (OSError, ValueError):
-        return None
+        return {}

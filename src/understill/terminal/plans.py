@@ -118,9 +118,9 @@ def _show_stages(study: Study, times: Mapping[str, Estimate] | None, timed: bool
         names.setdefault(model.folder.name, []).append(model.name)
     for stage in (stage for stage in stages if not stage.dropped()):
         name = " = ".join(names.get(stage.key, [stage.name]))
-        tasks = ", ".join(stage.tasks) if stage.resources.places else ""
+        tasks = ", ".join(stage.tasks) if stage.trains else ""
         state = "done" if stage.key not in left else stage.state()
-        time_of = (times or {}).get(stage.name) if stage.resources.places else None
+        time_of = (times or {}).get(stage.name) if stage.trains else None
         cells = (f"{time_of.steps:,}", duration(time_of.seconds)) if time_of else ("", "")
         folder = stage.makes.folder.name if stage.makes and stage.action != "evaluate" else ""
         rows.append((stage.action, name, tasks, state, *(cells if times is not None else (folder,))))
@@ -134,8 +134,8 @@ def _show_choices(study: Study) -> None:
         return
     from understill.pipeline.hyperparameter_search import foreseen
 
-    for plan, model, title in open_ones:
-        for reason in foreseen(plan, model)[0].reasons:
+    for _, model, title in open_ones:
+        for reason in foreseen(model)[0].reasons:
             console.say(f"{title}: {reason}")
 
 
@@ -147,14 +147,12 @@ def _show_exports(plan: Plan) -> None:
     from understill.export.formats import allowed, kind_at
     from understill.models.shape import WORDS
 
-    start, settings, undecided = main[0].start, main[0].settings, False
+    start, settings, undecided = main[0].start.root, main[0].settings, False
     if settings.training.lr == "auto":
         from understill.pipeline.hyperparameter_search import foreseen
 
-        choice, _ = foreseen(plan, main[0])
+        choice, _ = foreseen(main[0])
         settings, undecided = choice.settings, "siamese" in choice.trial
-    while start.model:
-        start = start.model.start
     kind, tasks = WORDS if start.words else kind_at(start.place), [task for each in main for task in each.tasks]
     for form, what in allowed(kind, settings.encoder.pooling, settings.heads, tasks).items():
         depends = undecided and form == "huggingface"

@@ -188,6 +188,26 @@ class ModelPlan(Planned):
         """Name the split of a task that it is trained on."""
         return "augmented" if task in self.augmented else "train"
 
+    def orders(self, task: Task) -> tuple[bool, ...]:
+        """Tell in which orders it learns from the texts of a row: as they are, and swapped where both are wanted."""
+        return (False, True) if self.settings.training.both_orders and task.symmetric else (False,)
+
+    @property
+    def unlabelled(self) -> Mapping[str, float]:
+        """By task, the share of rows in a batch that teachers alone label."""
+        return self.distillation.unlabelled if self.distillation else {}
+
+    @property
+    def own(self) -> dict[str, LoadedTask]:
+        """Its tasks with their rows, by name."""
+        loaded = {task.task.name: task for task in self.scored}
+        return {task.name: loaded[task.name] for task in self.tasks}
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows of each task it is trained on."""
+        return {name: task.splits[self.split(name)].rows for name, task in self.own.items()}
+
     @property
     def started(self) -> bool:
         """Whether a sound checkpoint is there to go on from."""

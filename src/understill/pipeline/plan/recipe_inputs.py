@@ -57,11 +57,11 @@ class Inputs:
     """What the models of a recipe are planned from; data and identities are there once they are read."""
 
     recipe: Recipe
-    encoders: dict[EncoderSpec, str] = field(default_factory=dict)  # where each lies
-    words: dict[WordsSpec, WordSource] = field(default_factory=dict)
-    external: dict[str, str] = field(default_factory=dict)  # digests of the teachers that are not trained here
-    sources: Sequence[SourcedTask] = ()
-    tagger: Tagger | None = None
+    encoders: Mapping[EncoderSpec, str]  # where each lies
+    words: Mapping[WordsSpec, WordSource]
+    external: Mapping[str, str]  # digests of the teachers that are not trained here
+    sources: Sequence[SourcedTask]
+    tagger: Tagger | None
     loaded: Mapping[str, LoadedTask] = field(default_factory=dict)
     identities: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by place, the digests of its files
 
@@ -83,11 +83,13 @@ def own_names(recipe: Recipe) -> set[str]:
 
 def locate_all(recipe: Recipe, once: Once, problems: Collector) -> Inputs:
     """Find what a recipe needs, and collect what is wrong with it as far as that is quickly seen."""
-    inputs = Inputs(recipe)
+    encoders: dict[EncoderSpec, str] = {}
+    words: dict[WordsSpec, WordSource] = {}
+    external: dict[str, str] = {}
     sources: Sequence[SourcedTask] = ()
-    tagger = None
+    tagger, teachers = None, own_names(recipe)
     lengths = tuple((name, task.max_length) for name, task in recipe.tasks.items())
-    for name in own_names(recipe):
+    for name in teachers:
         if name in (*ASSETS, *NETWORKS) or (recipe.find(name) / "config.json").exists():
             with problems:
                 raise UserError(f'teacher {name}: there is an encoder "{name}" already → choose another name')
@@ -95,23 +97,21 @@ def locate_all(recipe: Recipe, once: Once, problems: Collector) -> Inputs:
         with problems:
             pick_precision(settings.training.precision, pick_device(recipe.machine))
         spec = settings.encoder
-        if not spec.own and spec.name not in own_names(recipe):
-            with problems:
-                inputs.encoders[spec] = once(_find_encoder, recipe, spec, key=(spec, lengths))
-        elif spec.own:
-            with problems:
+        with problems:
+            if spec.own:
                 check_network(spec)
-                inputs.words[spec.words] = once(_find_words, recipe, spec.words, key=spec.words)
+                words[spec.words] = once(_find_words, recipe, spec.words, key=spec.words)
+            elif spec.name not in teachers:
+                encoders[spec] = once(_find_encoder, recipe, spec, key=(spec, lengths))
     for teacher in recipe.teachers:
         if not teacher.trained:
             with problems:
-                digest = once(digest_teacher, teacher, recipe, key=teacher.model_dump_json())
-                inputs.external[str(teacher.name)] = digest
+                external[str(teacher.name)] = once(digest_teacher, teacher, recipe, key=teacher.model_dump_json())
     with problems:
         sources = once(resolve_tasks, recipe, key=decisive(recipe))
     with problems:
         tagger = tagger_of(recipe)
-    return replace(inputs, sources=sources, tagger=tagger)
+    return Inputs(recipe, encoders, words, external, sources, tagger)
 
 
 def read_inputs(inputs: Inputs, once: Once, watch: Watch) -> Inputs:
@@ -152,10 +152,15 @@ def warn_of_rates(recipes: Sequence[Recipe]) -> None:
             log.warning("%s → write training: {lr: %g} for it, as is usual with %s", what, usual, optimizer)
 
 
+def locate_encoder(recipe: Recipe, name: str) -> str:
+    """Return what the loaders take for the name of an encoder, which may be a folder as the recipe sees it."""
+    there = recipe.find(name)
+    return resolve(str(there) if there.is_dir() else name)
+
+
 def _find_encoder(recipe: Recipe, spec: EncoderSpec) -> str:
     """Return what the loaders take for an encoder, when it can read as many tokens as are asked for."""
-    there = recipe.find(spec.name)
-    encoder = resolve(str(there) if there.is_dir() else spec.name)
+    encoder = locate_encoder(recipe, spec.name)
     own_lengths = {f"tasks.{name}.max_length": task.max_length for name, task in recipe.tasks.items()}
     lengths = {place: length for place, length in own_lengths.items() if length}
     check_lengths(spec.name, encoder, {"encoder.max_length": spec.max_length, **lengths})
@@ -175,8 +180,7 @@ def _find_words(recipe: Recipe, spec: WordsSpec) -> WordSource:
         files = sorted(vectors.iterdir()) if vectors.is_dir() else [vectors]
         digests = {f"vectors/{number}": known_digest(file) for number, file in enumerate(files)}
     if spec.tokenizer != "words":
-        there = recipe.find(spec.tokenizer)
-        place = resolve(str(there) if there.is_dir() else spec.tokenizer)
+        place = locate_encoder(recipe, spec.tokenizer)
         # What it knows besides, its tokeniser does not tell.
         others = {name: digest for name, digest in identity(place).items() if not name.endswith(".safetensors")}
         digests |= {f"tokenizer/{name}": digest for name, digest in others.items()}

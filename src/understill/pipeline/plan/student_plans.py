@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from understill.artifact import Artifact
 from understill.errors import UserError
 from understill.losses.mixing import columns_for, terms_of
-from understill.pipeline.hyperparameters import steps_for
+from understill.pipeline.hyperparameters import changed, steps_for
 from understill.pipeline.plan.model_plans import finetuned, plan_model, start_of
 from understill.pipeline.plan.parts import Distillation, ModelPlan, Role, TargetsPlan, epoch_of, parts_of
 from understill.pipeline.plan.recipe_inputs import Inputs
@@ -122,10 +121,10 @@ def _as_many_steps(
             return settings  # which are chosen by the labelled rows, and these are the same
         rows = sum(loaded[key].splits["augmented" if key in augmented else "train"].rows for key in keys)
         steps = steps_for(rows, len(keys), training.batch)
-        return settings.model_copy(update={"training": training.model_copy(update={"steps": steps})})
+        return changed(settings, steps=steps)
     tasks = tuple(loaded[key].task for key in keys)
     epoch = epoch_of(parts_of(tasks, loaded, settings, unlabelled, augmented), training)
-    changes: dict[str, Any] = {"steps": total_steps(training, epoch)}
-    if training.evaluate.unit in ("epochs", "auto"):
-        changes["evaluate"] = Every(count=max(1, round(training.evaluate.count * epoch)), unit="steps")
-    return settings.model_copy(update={"training": training.model_copy(update=changes)})
+    evaluate = training.evaluate
+    if evaluate.unit in ("epochs", "auto"):
+        evaluate = Every(count=max(1, round(evaluate.count * epoch)), unit="steps")
+    return changed(settings, steps=total_steps(training, epoch), evaluate=evaluate)

@@ -169,3 +169,23 @@ def test_a_share_is_kept_lost_or_undecided_by_the_whole_interval() -> None:
     sides = [SeedScores(np.array([mean]), mean + 0.004 * rng.normal(size=(1, 2000))) for mean in (0.76, 0.80)]
     kept = ratio(sides, [1.0, 0.0], [0.0, 1.0])
     assert [kept.keeps(share) for share in (0.9, 0.95, 0.99)] == [True, None, False]
+
+
+# Answers that are alike ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 10, 67, 1000])
+def test_rows_without_a_difference_show_no_more_than_the_binomial_limit(rows: int) -> None:
+    same = SeedScores(np.array([0.91]), np.linspace(0.88, 0.94, 500)[None], rows)
+    share = 1 - 0.025 ** (1 / rows)  # of discordant rows, of which none is seen in one sample of forty
+    compared = difference(same, same, 0)
+    assert compared.delta == 0 and compared.p == 1
+    assert compared.interval == pytest.approx((-share, share))
+    kept = ratio([same, same], [1.0, 0.0], [0.0, 1.0])
+    assert kept.value == 1 and kept.interval == pytest.approx((1 - share / 0.91, 1 + share / 0.91))
+    assert kept.keeps(0.99) is (True if rows == 1000 else None), "67 rows cannot show 99 %"
+
+
+def test_a_perfect_score_of_few_rows_is_no_certainty() -> None:
+    perfect = SeedScores(np.ones(1), np.ones((1, 100)), 10)
+    assert perfect.interval() == pytest.approx((0.025**0.1, 1.0))

@@ -59,6 +59,11 @@ class Difference(NamedTuple):
     degrees: tuple[float, float] | None = None  # of freedom, of the variance by rows and of that by seeds
     parts: tuple[float, ...] = ()  # of the squared error: by rows, by one side's seeds, by the other's
 
+    @property
+    def alike(self) -> bool:
+        """Tell whether no row speaks for one side or the other."""
+        return self.delta == 0 and self.effect == 0 and self.error is None
+
     def at(self, level: float) -> Interval | None:
         """Return the interval at another level, for several that are read together."""
         if self.degrees is None:

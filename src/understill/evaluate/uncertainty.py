@@ -84,8 +84,11 @@ class SeedScores:
 
     def interval(self) -> Interval:
         """Return the interval of the mean over other rows and, where there are several, other seeds."""
-        if self.count == 1:
+        if self.count == 1 and float(np.ptp(self.by_rows)) > EQUAL:
             return _middle(self.by_rows)
+        if self.count == 1:  # all right, or all wrong
+            far = unseen(self.units)
+            return Interval(self.mean - far, min(self.mean + far, 1.0))
         return self.spread.interval(self.mean, float(self.by_rows.var()), self.units)
 
 
@@ -172,8 +175,9 @@ def difference(one: SeedScores, other: SeedScores, discordant: int) -> Differenc
     least = min(1.0, max(2.0 ** (1 - discordant), 1 / (len(result.drawn) + 1)))
     delta, error = result.value, result.error
     if error <= EQUAL:
-        p = 1.0 if abs(delta) <= EQUAL else least
-        return Difference(delta, Interval(delta, delta), p, 0.0 if p == 1 else None, test)
+        same, far = abs(delta) <= EQUAL, unseen(one.units)
+        delta = 0.0 if same else delta
+        return Difference(delta, Interval(delta - far, delta + far), 1.0 if same else least, 0.0 if same else None, test)
     spread = (result.rows * one.units) ** 0.5
     effect = delta / spread if spread > EQUAL else None
     far = result.reach()
@@ -185,6 +189,15 @@ def difference(one: SeedScores, other: SeedScores, discordant: int) -> Differenc
     detectable = far + result.reach(2 * POWER - 1)
     parts = (result.rows, *result.seeds)
     return Difference(delta, interval, max(least, p), effect, test, detectable, error, result.degrees, parts)
+
+
+def unseen(units: float, level: float = LEVEL) -> float:
+    """Return how far the interval of a difference reaches where no unit of so many brought any variance.
+
+    It is the largest share of units that differ of which none is seen with the level's probability (Clopper and
+    Pearson's limit): resamples know nothing of such units.
+    """
+    return float(-np.expm1(np.log((1 - level) / 2) / units))
 
 
 def _resampled_p(delta: float, drawn: Array, effect: float) -> float:
@@ -227,7 +240,10 @@ def ratio(
     value = above / below
     rest = [one - value * other for one, other in zip(over, under, strict=True)]
     tested = estimate(sides, rest)
-    limit = (tested.reach() / tested.error) ** 2 if tested.error else 0.0
+    if tested.error <= EQUAL:
+        far = unseen(sides[0].units) / below
+        return Ratio(value, Interval(value - far, value + far) if below > bottom.reach() else None)
+    limit = (tested.reach() / tested.error) ** 2
     shared = float(np.cov(top.drawn, bottom.drawn, ddof=0)[0, 1])
     shared += sum(a * b * side.spread.added for a, b, side in zip(over, under, sides, strict=True))
     # The interval holds every ratio r for which the numerator less r times the denominator may be 0.

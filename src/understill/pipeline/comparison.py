@@ -159,7 +159,7 @@ def _sentence(row: Compared, first: str, second: str, tasks: int) -> str:
     """Say how the second does against the first on the mean, or on the only dev set."""
     metric, result = row.metric, row.difference
     where = f"On the mean of {tasks} tasks" if tasks else f"On {row.name}"
-    if result.interval == (0.0, 0.0):
+    if result.alike:
         return f"{where} there is no difference."
     interval = numbers.interval(metric, result.interval, "+")
     figures = f"{numbers.delta(metric, result.delta)} (95 % interval {interval}, p {numbers.p_value(row.p)})"
@@ -174,7 +174,7 @@ def _sentence(row: Compared, first: str, second: str, tasks: int) -> str:
 
 def _by_task(rows: Sequence[Compared], who: str) -> str:
     """Say how single tasks turned out, after Holm's correction."""
-    alike = [each.name for each in rows if each.difference.interval == (0.0, 0.0)]
+    alike = [each.name for each in rows if each.difference.alike]
     parts = [
         f"{who} {word} on {listed(names, 'and')}"
         for verdict, word in ((1, "better"), (-1, "worse"))
@@ -332,6 +332,10 @@ def score_side(side: Side) -> dict[str, Summary]:
     return {**scores, **({MEAN: _summary(mean[0])} if mean else {})}
 
 
+#: Whether a student keeps its share, by the interval.
+_RETAINED = {True: "{least} is kept", False: "{least} is not kept", None: "whether {least} is kept is undecided"}
+
+
 class Retention(NamedTuple):
     """What a student keeps of its teachers, on the mean over tasks or on the only one, each with its interval."""
 
@@ -342,9 +346,9 @@ class Retention(NamedTuple):
     def sentence(self, share: float) -> str:
         """Say whether a share of the teachers' score is kept."""
         kept = f"The student keeps {numbers.percent(self.kept.value)} of its teachers' score"
-        verdict = {True: "it keeps", False: "it does not keep", None: "undecided whether it keeps"}
-        what = f"{verdict[self.kept.keeps(share)]} {numbers.percent(share)}"
-        return f"{kept} (95 % interval {numbers.percents(self.kept.interval)}): {what}."
+        least = f"at least {numbers.percent(share)} (evaluation.keep)"
+        kept += f" (95 % interval {numbers.percents(self.kept.interval)})"
+        return f"{kept}: {_RETAINED[self.kept.keeps(share)].format(least=least)}."
 
 
 def retention(

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from understill.atomic import hidden_file
 from understill.data.delimited import readable
 from understill.data.files import BadFile, File, Row, data_file
 from understill.data.read import batch_rows, columns_of, parquet_batches, read_rows, refuse_broken_bytes, settled
@@ -80,8 +81,7 @@ def predict_file(
     schema = _schema(file, out, there, [known[name] for name in chosen], logits)
     rows = unanswered = 0
     faults: list[Problem] = []
-    building = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with hidden_file(target) as building:
         with _writing(out.format, building, schema, quote_formulas) as write:
             for piece in _pieces(file, out, there, chosen):
                 answers, missing = _answer(predictor, piece, chosen, logits)
@@ -92,9 +92,6 @@ def predict_file(
                     progress(len(piece.rows))
         if not rows and not may_be_empty:
             raise BadFile(str(source), "the file has no rows", "give a file with data")
-        building.replace(target)
-    finally:
-        building.unlink(missing_ok=True)
     return Predicted(rows, unanswered, tuple(chosen), tuple(faults))
 
 

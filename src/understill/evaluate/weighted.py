@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.evaluate.metrics import RANKED, Array, Ints, RankedQueries, ranking
+from understill.evaluate.metrics import RANKED, Array, Ints, ranking
 from understill.tasks import METRICS, Task
 
 Counts = NDArray[Any]  # [resamples, distinct units], whole numbers: how often each resample holds each
@@ -48,8 +48,8 @@ def weighted(
     ready: Callable[[Array], Measure] = _ratio
     if task.kind.grouped:
         assert groups is not None
-        ranked = [ranking(gold, each, groups) for each in predicted]
-        columns = [_size(metric, ranked[0]), *(_share(metric, each) for each in ranked)]
+        ranked = [RANKED[metric](ranking(gold, each, groups)) for each in predicted]
+        columns = [ranked[0][1], *(over for over, _ in ranked)]
     else:
         known = ~np.isnan(gold)
         gold, predicted = gold[known], predicted[:, known]
@@ -86,18 +86,6 @@ def _plain(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints 
     differ = (predicted != predicted[:1]).any(axis=0).reshape(len(known), -1).any(axis=1)
     discordant = np.bincount(unit[differ], minlength=len(sizes)) > 0
     return Weighted(np.ones(len(sizes), np.int64), measure, discordant, plain=True)
-
-
-def _size(metric: str, ranked: RankedQueries) -> Array:
-    """Return each query's part in the denominator of a ranking metric."""
-    return (ranked.right + ranked.wrong).astype(np.float64) if metric == "accuracy" else np.ones(len(ranked.right))
-
-
-def _share(metric: str, ranked: RankedQueries) -> Array:
-    """Return each query's part in the numerator of a ranking metric."""
-    if metric == "accuracy":
-        return ranked.wrong - 1 + 2 * ranked.first
-    return ranked.first if metric == "precision_at_1" else ranked.reciprocal
 
 
 def _ratio(columns: Array) -> Measure:

@@ -108,14 +108,6 @@ def _divided(over: Array, under: Array) -> Array:
 # Classes: the columns are gold and the models' answers, as class numbers ----------------------------------------------
 
 
-def _f1(columns: Array) -> Measure:
-    return _mean_f1((columns == 1)[:, None])
-
-
-def _macro_f1(columns: Array) -> Measure:
-    return _mean_f1(columns[:, None] == np.unique(columns)[:, None])
-
-
 def _mean_f1(members: Bools) -> Measure:
     """Return the measure of the mean F1 of some classes, [1 + models, classes, distinct units]: who is in each."""
     gold, *answers = members
@@ -251,8 +243,8 @@ RATIOS: dict[str, Callable[[Array, Array], Array]] = {
 }
 #: Those that are no ratio of sums; each takes gold and predictions, [1 + models, kinds].
 MEASURES: dict[str, Callable[[Array], Measure]] = {
-    "f1": _f1,
-    "macro_f1": _macro_f1,
+    "f1": lambda columns: _mean_f1((columns == 1)[:, None]),
+    "macro_f1": lambda columns: _mean_f1(columns[:, None] == np.unique(columns)[:, None]),
     "matthews": _matthews,
     "pearson": _pearson,
     "spearman": _spearman,

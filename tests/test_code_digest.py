@@ -57,8 +57,8 @@ def test_only_comments_and_docstrings_are_left_out(path: Path) -> None:
 
 
 def test_a_changed_loss_trains_all_models_again_and_makes_nothing_else_again(copy: Path) -> None:
-    assert changed(copy, "losses/squared_error.py", "Bring scores", "Carry scores") == set(), "a docstring"
-    assert changed(copy, "losses/squared_error.py", "return (scores", "return 2 * (scores") == {"model"}
+    assert changed(copy, "losses/squared_error.py", "Return the scores", "Give the scores") == set(), "a docstring"
+    assert changed(copy, "losses/squared_error.py", "goal = (wanted", "goal = 2 * (wanted") == {"model"}
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def test_other_quantities_are_written_for_readers() -> None:
     assert [numbers.effect_size(effect) for effect in (None, -0.321, 0.0)] == ["–", "−0.32", "+0.00"]
     counts = (12, 3400, 22_700_000, 1.5e9)
     assert [numbers.magnitude(count) for count in counts] == ["12", "3.4 k", "22.7 M", "1.5 G"]
+    assert [numbers.magnitude(count) for count in (999_499, 999_500, 999.7)] == ["999 k", "1 M", "1 k"]
     factors = (0.0512, 0.95, 2.04, 41.3, 349.0)
     assert [numbers.ratio(factor) for factor in factors] == ["0.05×", "0.95×", "2.0×", "41×", "349×"]
     assert [numbers.file_size(count) for count in (83_412_345, 2.5e9)] == ["83.4 MB", "2.5 GB"]

@@ -35,24 +35,22 @@ __all__ = [
     "run",
 ]
 
+#: Where each public name is; those that register are decorators, with which Python code adds what a recipe may name.
 _HOMES = {
-    "Predictor": "understill.inference.predictor",
-    "Recipe": "understill.recipe",
-    "UserError": "understill.errors",
-    "compare": "understill.pipeline.comparison",
-    "load": "understill.inference.loading",
-    "load_recipe": "understill.recipe",
-    "run": "understill.engines.study",
-}
-#: Decorators with which Python code adds what a recipe may then name: the module, and what there registers.
-_DECORATORS = {
-    "register_annealing": ("understill.plugins", "ANNEALING.register"),
-    "register_kind": ("understill.tasks", "KINDS.register"),
-    "register_loss": ("understill.plugins", "LOSSES.register"),
-    "register_metric": ("understill.tasks.metric", "metric"),
-    "register_network": ("understill.plugins", "NETWORKS.register"),
-    "register_tagger": ("understill.plugins", "TAGGERS.register"),
-    "register_teacher": ("understill.plugins", "TEACHERS.register"),
+    "Predictor": "understill.inference.predictor:Predictor",
+    "Recipe": "understill.recipe:Recipe",
+    "UserError": "understill.errors:UserError",
+    "compare": "understill.pipeline.comparison:compare",
+    "load": "understill.inference.loading:load",
+    "load_recipe": "understill.recipe:load_recipe",
+    "register_annealing": "understill.plugins:ANNEALING.register",
+    "register_kind": "understill.tasks:KINDS.register",
+    "register_loss": "understill.plugins:LOSSES.register",
+    "register_metric": "understill.tasks.metric:metric",
+    "register_network": "understill.plugins:NETWORKS.register",
+    "register_tagger": "understill.plugins:TAGGERS.register",
+    "register_teacher": "understill.plugins:TEACHERS.register",
+    "run": "understill.engines.study:run",
 }
 
 
@@ -63,10 +61,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import understill` costs nothing."""
-    if name not in _HOMES and name not in _DECORATORS:
+    if name not in _HOMES:
         raise AttributeError(f"understill has no {name}")
-    from importlib import import_module
-    from operator import attrgetter
+    from pkgutil import resolve_name
 
-    home, path = _DECORATORS.get(name) or (_HOMES[name], name)
-    return attrgetter(path)(import_module(home))
+    return resolve_name(_HOMES[name])

@@ -105,14 +105,12 @@ class Artifact:
         """Let one process at a time make it; the others wait, and then find it made."""
         lock = self._lock()
         try:
-            lock.acquire(timeout=0)
+            held = lock.acquire(timeout=0)
         except Timeout:
             watch(Waiting(what))
-            lock.acquire()
-        try:
+            held = lock.acquire()
+        with held:
             yield
-        finally:
-            lock.release()
 
     def acquire(self, what: str, watch: Watch) -> Generator[None, None, FileLock]:
         """Take its lock, giving way while another process has it.

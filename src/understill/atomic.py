@@ -38,16 +38,22 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
+@contextmanager
+def hidden_file(path: Path) -> Iterator[Path]:
+    """Give the place of a hidden file beside another one, whose place it takes when all went well."""
     building = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        building.write_bytes(content)
+        yield building
         sync(building)
         building.replace(path)
-    except BaseException:
+    finally:
         building.unlink(missing_ok=True)
-        raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    with hidden_file(path) as building:
+        building.write_bytes(content)
     sync(path.parent)
 
 

@@ -78,7 +78,7 @@ def percents(interval: Interval | None) -> str:
 def magnitude(count: float) -> str:
     """Write a large number with k, M, G or T."""
     for power, unit in ((12, " T"), (9, " G"), (6, " M"), (3, " k")):
-        if count >= 10**power:
+        if count >= 0.9995 * 10**power:  # which is written as 1 of this unit
             return f"{count / 10**power:.3g}{unit}"
     return f"{count:.3g}"
 

@@ -7,8 +7,11 @@ import multiprocessing
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -244,3 +247,36 @@ def test_processes_label_the_same_though_one_of_them_is_killed(job: LabelJob, mo
     assert killed.is_set()
     assert result.rows == 1720
     assert outputs(job) == outputs(alone)
+
+
+def test_shards_go_to_new_processes_though_one_finished_as_another_was_killed(
+    job: LabelJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[Pool] = []
+
+    class Pool:
+        """The first one breaks: of its two shards one is lost, and the other is labelled all the same."""
+
+        def __init__(self, *_: object) -> None:
+            self.breaks, self.futures = not pools, list[Future[Predicted]]()
+            pools.append(self)
+
+        def submit(self, *_: object) -> Future[Predicted]:
+            if self.breaks and len(self.futures) == 2:
+                raise BrokenProcessPool
+            future: Future[Predicted] = Future()
+            if self.breaks and not self.futures:
+                future.set_exception(BrokenProcessPool())
+            else:
+                future.set_result(Predicted(1, 0, job.tasks))
+            self.futures.append(future)
+            return future
+
+        def shutdown(self, *, cancel_futures: bool) -> None:
+            assert cancel_futures
+
+    monkeypatch.setattr(labelling, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(labelling, "wait", lambda running, *_: SimpleNamespace(done=list(running)))
+    outcomes = list(labelling.in_processes(job, shards.find_shards(job), lambda rows: None, 2))
+    assert [isinstance(outcome, Predicted) for _, outcome in outcomes] == [False, True, True, True, True]
+    assert len(pools) == 2

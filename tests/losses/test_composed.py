@@ -49,7 +49,7 @@ def test_a_loss_that_is_registered_stands_in_a_recipe_and_is_composed(plugged: N
     distil = Distil(loss="jensen_shannon", temperature=2.0, **SOFT)
     objective = make_objective((MOOD,), "unit", distil)
     assert isinstance(objective, ComposedObjective)
-    assert objective.plain == "the loss jensen_shannon is a plug-in's"
+    assert objective.why_plain == "the loss jensen_shannon is a plug-in's"
     log_q = torch.tensor([[0.25, 0.75]]).log()
     loss = objective(torch.zeros(1, 2), rows_of([0], [1.0], teacher=log_q))
     # Of (½, ½) and (¼, ¾) the mean is (⅜, ⅝).
@@ -121,7 +121,7 @@ def test_losses_that_want_teachers_logits_in_two_forms_are_refused(plugged: None
 def test_a_shape_that_takes_tensors_stays_fused_and_goes_as_it_says(plugged: None) -> None:
     distil = Distil(hard=2.0, anneal=Anneal(start=0.25, end=0.75, shape="cubic"), tasks={"topic": {"anneal": "linear"}})
     objective = make_objective(MIXED, "unit", distil)
-    assert isinstance(objective, FusedObjective) and objective.plain == ""
+    assert isinstance(objective, FusedObjective) and objective.why_plain == ""
     for progress in (0.0, 0.5, 1.0):
         mix = 0.25 + 0.5 * progress**3
         assert objective.mix(progress) == pytest.approx(mix)
@@ -137,7 +137,7 @@ def test_a_shape_that_reads_numbers_is_fused_and_kept_from_the_fast_path(shape: 
     ANNEALING.register("late")(shape)
     objective = make_objective((MOOD,), "unit", Distil(anneal=Anneal(shape="late")))
     assert isinstance(objective, FusedObjective)
-    assert objective.plain == "the annealing shape late does not take tensors"
+    assert objective.why_plain == "the annealing shape late does not take tensors"
     assert objective.weights(0.25)[:, 0].tolist() == [0, 1] and objective.weights(0.75)[:, 0].tolist() == [1, 0]
 
 

@@ -92,7 +92,7 @@ def test_every_pair_of_terms_that_our_kinds_name_is_fused() -> None:
     ours = [KINDS[name] for name in ("classification", "regression", "ranking")]
     assert {(kind.hard, term) for kind in ours for term in kind.soft.values()} == FUSED
     assert isinstance(make_objective(RANKED, "unit", Distil()), FusedObjective)
-    assert make_objective(RANKED, "unit", Distil()).plain == ""
+    assert make_objective(RANKED, "unit", Distil()).why_plain == ""
 
 
 def test_every_term_says_what_it_needs_of_batch_and_model() -> None:

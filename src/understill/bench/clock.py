@@ -156,11 +156,9 @@ class Turns:
         return np.array(seconds)
 
 
-def time_answers(
-    ask: Ask, texts: Sequence[Text], *, rounds: int = 3, singles: int = 30
-) -> tuple[Latency, BoundedValue]:
+def time_answers(ask: Ask, texts: Sequence[Text]) -> tuple[Latency, BoundedValue]:
     """Return the latency of one text, and how many texts per second are answered at once."""
     ask(texts[:1])
     turns, run = Turns([""]), timed(ask)
-    single, many = turns.single([run], texts, singles), turns.many([run], [texts], rounds)
+    single, many = turns.single([run], texts, 30), turns.many([run], [texts], 3)
     return latency_of(single[0, :, 0]), t_interval(len(texts) / many[0, :, 0])

@@ -20,7 +20,7 @@ from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmask
 from understill.data.parallel_encode import encode_blocks, workers_for
 from understill.data.taskdata import TaskData, blocks
 from understill.errors import ModelError, UserError, no_panic
-from understill.inference.truncation import NO_ROWS, RowTokenizer
+from understill.inference.truncation import RowTokenizer, joined
 from understill.inference.word_cache import Encoded
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class TextEncoder:
         return encode_blocks(self.row_tokenizer, blocks, max_length, workers)
 
     def _tokens(self, blocks: Sequence[Encoded], max_length: int) -> Tokens:
-        ids, lengths, second = (np.concatenate(part) for part in zip(NO_ROWS, *blocks, strict=True))
+        ids, lengths, second = joined(blocks)
         return Tokens(
             folder=Path(),
             fingerprint="",

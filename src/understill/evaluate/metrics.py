@@ -77,7 +77,7 @@ def _own(name: str, kinds: Iterable[str], function: Callable[..., float], error:
 def accuracy(gold: Array, predicted: Array, groups: Ints | None = None) -> float:
     """Return the share of right classes; of rankings, that of calling each query's top right and all others wrong."""
     if groups is not None:
-        return RANKED["accuracy"](ranking(gold, predicted, groups))
+        return _ranked("accuracy", ranking(gold, predicted, groups))
     return float(np.mean(gold == predicted))
 
 
@@ -141,7 +141,7 @@ def majority(task: Task, train_gold: Array, gold: Array, groups: Ints | None = N
     if not len(ranked.right):
         return {}
     by_chance = {} if set(task.metrics) <= set(RANKED) else _any_order(task, gold, groups)
-    return {name: RANKED[name](ranked) if name in RANKED else by_chance[name] for name in task.metrics}
+    return {name: _ranked(name, ranked) if name in RANKED else by_chance[name] for name in task.metrics}
 
 
 def best_constant(task: Task, gold: Array, groups: Ints | None = None) -> tuple[Array, dict[str, float]]:
@@ -173,14 +173,20 @@ class RankedQueries(NamedTuple):
     reciprocal: Array  # 1 / the rank of the first right one, or what to expect of it
 
 
-#: "accuracy" is that of calling each query's top candidate right and all others wrong.
-RANKED: dict[str, Callable[[RankedQueries], float]] = {
-    "precision_at_1": lambda ranked: float(ranked.first.mean()),
-    "mrr": lambda ranked: float(ranked.reciprocal.mean()),
-    "accuracy": lambda ranked: float((ranked.wrong - 1 + 2 * ranked.first).sum() / (ranked.right + ranked.wrong).sum()),
+#: What each query adds to a metric's numerator and to its denominator, [queries] each. "accuracy" is that of calling
+#: each query's top candidate right and all others wrong.
+RANKED: dict[str, Callable[[RankedQueries], tuple[Array, Array | Ints]]] = {
+    "precision_at_1": lambda ranked: (ranked.first, np.ones_like(ranked.first)),
+    "mrr": lambda ranked: (ranked.reciprocal, np.ones_like(ranked.reciprocal)),
+    "accuracy": lambda ranked: (ranked.wrong - 1 + 2 * ranked.first, ranked.right + ranked.wrong),
 }
-_own("precision_at_1", ("ranking",), lambda *values: RANKED["precision_at_1"](ranking(*values)))
-_own("mrr", ("ranking",), lambda *values: RANKED["mrr"](ranking(*values)))
+_own("precision_at_1", ("ranking",), lambda *values: _ranked("precision_at_1", ranking(*values)))
+_own("mrr", ("ranking",), lambda *values: _ranked("mrr", ranking(*values)))
+
+
+def _ranked(metric: str, ranked: RankedQueries) -> float:
+    over, under = RANKED[metric](ranked)
+    return float(over.sum() / under.sum())
 
 
 def ranking(gold: Array, predicted: Array, groups: Ints) -> RankedQueries:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from understill.atomic import refuse_damaged_file
+from understill.atomic import hidden_file, refuse_damaged_file
 from understill.data.batch import EVERY, Batch, Stream, in_order, sizes_on
 from understill.data.packed import Packed, Resident, room
 from understill.data.taskdata import TaskData
@@ -184,9 +183,8 @@ def save_predictions(path: Path, data: TaskData, predictions: Predictions) -> No
     }
     metadata = {b"task": json.dumps(predictions.task.to_dict()).encode()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    building = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), building, compression="zstd")
-    building.replace(path)
+    with hidden_file(path) as building:
+        pq.write_table(pa.table(columns).replace_schema_metadata(metadata), building, compression="zstd")
 
 
 def settled(gold: NDArray[np.float64], logits: NDArray[np.floating]) -> NDArray[np.float64]:

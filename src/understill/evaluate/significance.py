@@ -110,8 +110,11 @@ def compare_seeds(ones: Sequence[float], others: Sequence[float]) -> Difference:
     The p-value is that of the Mann-Whitney U test, exact with and without ties as far as `ORDERS` goes, the interval
     Welch's, the effect Cliff's delta: how much more often a seed of the ones wins than loses.
     """
-    one, other = _two_sides(ones, others)
-    p = None
+    if not len(ones) or not len(others):
+        raise ValueError("both sides need a value")
+    one, other = np.asarray(ones, dtype=np.float64), np.asarray(others, dtype=np.float64)
+    delta, cliff = float(one.mean() - other.mean()), float(np.sign(one[:, None] - other).mean())
+    p = interval = None
     if min(len(one), len(other)) > 1:
         from scipy import stats  # half a second, which every run would wait
 
@@ -119,37 +122,22 @@ def compare_seeds(ones: Sequence[float], others: Sequence[float]) -> Difference:
         # scipy's exact distribution knows of no ties; all orders of the seeds give it for tied ones too.
         method = stats.PermutationMethod(n_resamples=ORDERS, rng=np.random.default_rng(0)) if tied else "exact"
         p = float(stats.mannwhitneyu(one, other, method=method).pvalue)
-    return Difference(_delta(one, other), _welch(one, other), p, _cliff(one, other), "Mann-Whitney U over seeds")
+        interval = _welch(one, other, delta)
+    return Difference(delta, interval, p, cliff, "Mann-Whitney U over seeds")
 
 
-def _two_sides(ones: Sequence[float], others: Sequence[float]) -> tuple[Array, Array]:
-    if not len(ones) or not len(others):
-        raise ValueError("both sides need a value")
-    return np.asarray(ones, dtype=np.float64), np.asarray(others, dtype=np.float64)
-
-
-def _delta(one: Array, other: Array) -> float:
-    return float(one.mean() - other.mean())
-
-
-def _cliff(one: Array, other: Array) -> float:
-    return float(np.sign(one[:, None] - other).mean())
-
-
-def _welch(one: Array, other: Array) -> Interval | None:
-    """Return Welch's interval of a difference of means; None where a side has one value."""
-    if min(len(one), len(other)) < 2:
-        return None
+def _welch(one: Array, other: Array, delta: float) -> Interval:
+    """Return Welch's interval of a difference of means; each side has two values at least."""
     parts = np.array([one.var(ddof=1) / len(one), other.var(ddof=1) / len(other)])
     free = np.array([len(one) - 1, len(other) - 1])
     total = float(parts.sum())
     # Without spread the interval has no width, whatever the degrees of freedom.
     degrees = total**2 / float((parts**2 / free).sum()) if (parts**2).any() else 1.0
-    return _t_interval(_delta(one, other), total**0.5, degrees)
+    return _t_interval(delta, total**0.5, degrees)
 
 
-def _t_interval(middle: float, error: float, degrees: float, level: float = LEVEL) -> Interval:
-    far = float(quantile(level, degrees)) * error
+def _t_interval(middle: float, error: float, degrees: float) -> Interval:
+    far = float(quantile(LEVEL, degrees)) * error
     return Interval(middle - far, middle + far)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from understill.evaluate.metrics import RANKED, Array, Ints, RankedQueries, ranking
+from understill.evaluate.metrics import RANKED, Array, Ints, ranking
 from understill.tasks import METRICS, Task
 
 Counts = NDArray[Any]  # [resamples, distinct units], whole numbers: how often each resample holds each
@@ -48,8 +48,8 @@ def weighted(
     ready: Callable[[Array], Measure] = _ratio
     if task.kind.grouped:
         assert groups is not None
-        ranked = [ranking(gold, each, groups) for each in predicted]
-        columns = [_size(metric, ranked[0]), *(_share(metric, each) for each in ranked)]
+        ranked = [RANKED[metric](ranking(gold, each, groups)) for each in predicted]
+        columns = [ranked[0][1], *(over for over, _ in ranked)]
     else:
         known = ~np.isnan(gold)
         gold, predicted = gold[known], predicted[:, known]
@@ -88,18 +88,6 @@ def _plain(task: Task, metric: str, gold: Array, predicted: Array, groups: Ints 
     return Weighted(np.ones(len(sizes), np.int64), measure, discordant, plain=True)
 
 
-def _size(metric: str, ranked: RankedQueries) -> Array:
-    """Return each query's part in the denominator of a ranking metric."""
-    return (ranked.right + ranked.wrong).astype(np.float64) if metric == "accuracy" else np.ones(len(ranked.right))
-
-
-def _share(metric: str, ranked: RankedQueries) -> Array:
-    """Return each query's part in the numerator of a ranking metric."""
-    if metric == "accuracy":
-        return ranked.wrong - 1 + 2 * ranked.first
-    return ranked.first if metric == "precision_at_1" else ranked.reciprocal
-
-
 def _ratio(columns: Array) -> Measure:
     """Return the measure that divides each model's sum by a sum of sizes, the first column."""
 
@@ -118,14 +106,6 @@ def _divided(over: Array, under: Array) -> Array:
 
 
 # Classes: the columns are gold and the models' answers, as class numbers ----------------------------------------------
-
-
-def _f1(columns: Array) -> Measure:
-    return _mean_f1((columns == 1)[:, None])
-
-
-def _macro_f1(columns: Array) -> Measure:
-    return _mean_f1(columns[:, None] == np.unique(columns)[:, None])
 
 
 def _mean_f1(members: Bools) -> Measure:
@@ -263,8 +243,8 @@ RATIOS: dict[str, Callable[[Array, Array], Array]] = {
 }
 #: Those that are no ratio of sums; each takes gold and predictions, [1 + models, kinds].
 MEASURES: dict[str, Callable[[Array], Measure]] = {
-    "f1": _f1,
-    "macro_f1": _macro_f1,
+    "f1": lambda columns: _mean_f1((columns == 1)[:, None]),
+    "macro_f1": lambda columns: _mean_f1(columns[:, None] == np.unique(columns)[:, None]),
     "matthews": _matthews,
     "pearson": _pearson,
     "spearman": _spearman,

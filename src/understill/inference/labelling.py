@@ -144,9 +144,10 @@ def in_processes(
                     running[pool.submit(_there, job, shard, threads)] = shard
                 for future in wait(running, LOOK, FIRST_COMPLETED).done:
                     shard = running.pop(future)
-                    broken = isinstance(future.exception(), BrokenProcessPool)
+                    lost = isinstance(future.exception(), BrokenProcessPool)
+                    broken = broken or lost  # others may have finished just before
                     what = "its process was killed, perhaps for want of memory"
-                    yield shard, Problem(str(shard.source), what) if broken else future.result()
+                    yield shard, Problem(str(shard.source), what) if lost else future.result()
                 count(counter.value - counted)
                 counted = counter.value
         finally:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from understill.atomic import read_facts, refuse_incomplete
 from understill.errors import ModelError, UserError, no_panic
 from understill.inference.cores import cores
 from understill.inference.predictor import Predictions, Predictor
-from understill.inference.truncation import NO_ROWS, RowTokenizer
+from understill.inference.truncation import RowTokenizer, joined
+from understill.inference.word_cache import Encoded
 from understill.tasks import Task
 from understill.tasks.task import tasks_in
 
@@ -50,15 +51,6 @@ def is_export(folder: Path) -> bool:
         return "truncation_side" in read_facts(folder / MANIFEST)
     except UserError:
         return False
-
-
-class TokenLine(NamedTuple):
-    """The tokens of rows in one line."""
-
-    ids: NDArray[np.int32]
-    starts: Ints  # where each row begins
-    lengths: Ints
-    second: Ints  # where its second text begins, counted from its first token
 
 
 class OnnxModel(Predictor):
@@ -127,17 +119,17 @@ class OnnxModel(Predictor):
             logits = {task.name: np.empty((len(rows), task.outputs), np.float32) for task in own}
             tokens = whole if length == longest else self.tokenise(rows, length)
             batches = self._batches(tokens)
-            answer = partial(self._answer, tokens, logits)
+            answer = partial(self._answer, tokens, np.cumsum(tokens.lengths) - tokens.lengths, logits)
             list(self.pool.map(answer, batches) if len(batches) > 1 else map(answer, batches))
             predictions |= {task.name: Predictions(task, logits[task.name]) for task in own}
         return {task.name: predictions[task.name] for task in tasks}
 
-    def _answer(self, tokens: TokenLine, logits: Mapping[str, NDArray[np.float32]], places: Ints) -> None:
-        """Write the logits of the rows at some places, padded to the longest of them."""
+    def _answer(self, tokens: Encoded, starts: Ints, logits: Mapping[str, NDArray[np.float32]], places: Ints) -> None:
+        """Write the logits of the rows at some places, padded to the longest of them; `starts` is where rows begin."""
         cells = np.arange(max(1, int(tokens.lengths[places].max())))
         there = cells < tokens.lengths[places, None]
         padded = np.full(there.shape, self.pad, np.int64)
-        padded[there] = tokens.ids[(tokens.starts[places, None] + cells)[there]]
+        padded[there] = tokens.ids[(starts[places, None] + cells)[there]]
         feed = dict(zip(INPUTS, (padded, tokens.lengths[places], tokens.second[places]), strict=True))
         try:
             answers = self.session.run([output_name(name) for name in logits], {name: feed[name] for name in self.asks})
@@ -146,7 +138,7 @@ class OnnxModel(Predictor):
         for own, answer in zip(logits.values(), answers, strict=True):
             own[places] = answer
 
-    def _batches(self, tokens: TokenLine) -> list[Ints]:
+    def _batches(self, tokens: Encoded) -> list[Ints]:
         """Return the places of rows that are answered together: of like lengths, longest first, some for each core."""
         order = np.argsort(-tokens.lengths, kind="stable")
         sizes = np.maximum(tokens.lengths[order], 1)
@@ -158,12 +150,11 @@ class OnnxModel(Predictor):
             first += rows
         return batches
 
-    def tokenise(self, rows: Sequence[Any], max_length: int) -> TokenLine:
+    def tokenise(self, rows: Sequence[Any], max_length: int) -> Encoded:
         """Return the tokens of texts, or of pairs, at most so many of each."""
         with no_panic(self.source, ModelError):
-            made = [self.row_tokenizer(rows[first : first + BLOCK], max_length) for first in range(0, len(rows), BLOCK)]
-        ids, lengths, second = (np.concatenate(part) for part in zip(NO_ROWS, *made, strict=True))
-        return TokenLine(ids, np.cumsum(lengths) - lengths, lengths, second)
+            blocks = (rows[first : first + BLOCK] for first in range(0, len(rows), BLOCK))
+            return joined([self.row_tokenizer(block, max_length) for block in blocks])
 
 
 def _open(library: Any, path: Path) -> Any:

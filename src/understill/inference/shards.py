@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from understill.atomic import CHECKSUMS, fingerprint, known_digest, read_record, sync, write_record
+from understill.atomic import CHECKSUMS, fingerprint, known_digest, read_record, sync, write_bytes, write_record
 from understill.code_digest import code_digest
 from understill.data.files import BadFile, data_file
 from understill.errors import Problem, UserError
@@ -187,12 +187,11 @@ def _label(predictor: Predictor, job: LabelJob, shard: Shard, count: Callable[[i
     for half_written in target.parent.glob(f".{escape(target.name)}.*"):  # by a process that was killed
         half_written.unlink(missing_ok=True)
     if holds_nothing(source):
-        target.write_bytes(b"")
+        write_bytes(target, b"")
         done = Predicted(0, 0, job.tasks)
     else:
         options: dict[str, Any] = {"logits": True, "may_be_empty": True}
         done = predict_file(predictor, source, target, job.tasks or None, job.columns, count, **options)
-    sync(target)
     sync(target.parent)
     counts = {"rows": done.rows, "unanswered": done.unanswered}
     write_record(shard.record, {"job": job.facts, "input": facts, "output": target.stat().st_size, **counts})

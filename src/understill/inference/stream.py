@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from understill.atomic import hidden_file
 from understill.data.delimited import readable
 from understill.data.files import BadFile, File, Row, data_file
 from understill.data.read import batch_rows, columns_of, parquet_batches, read_rows, refuse_broken_bytes, settled
@@ -76,12 +77,10 @@ def predict_file(
     """
     file, out, there = _look_at(source, target, encoding, quote_formulas)
     chosen = _choose(predictor.tasks, there, tasks, columns)
-    known = {task.name: task for task in predictor.tasks}
-    schema = _schema(file, out, there, [known[name] for name in chosen], logits)
+    schema = _schema(file, out, there, list(chosen), logits)
     rows = unanswered = 0
     faults: list[Problem] = []
-    building = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with hidden_file(target) as building:
         with _writing(out.format, building, schema, quote_formulas) as write:
             for piece in _pieces(file, out, there, chosen):
                 answers, missing = _answer(predictor, piece, chosen, logits)
@@ -92,18 +91,15 @@ def predict_file(
                     progress(len(piece.rows))
         if not rows and not may_be_empty:
             raise BadFile(str(source), "the file has no rows", "give a file with data")
-        building.replace(target)
-    finally:
-        building.unlink(missing_ok=True)
-    return Predicted(rows, unanswered, tuple(chosen), tuple(faults))
+    return Predicted(rows, unanswered, tuple(task.name for task in chosen), tuple(faults))
 
 
 def check_files(
     source: Path,
     target: Path,
     known: Sequence[Task],
-    tasks: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
+    tasks: Sequence[str] | None,
+    columns: Sequence[str] | None,
     encoding: str | None = None,
     quote_formulas: bool = False,
 ) -> None:
@@ -154,24 +150,24 @@ def _target(source: Path, target: Path) -> File:
 
 def _choose(
     known: Sequence[Task], there: Sequence[str], tasks: Sequence[str] | None, columns: Sequence[str] | None
-) -> dict[str, tuple[str, ...]]:
+) -> dict[Task, tuple[str, ...]]:
     """Return the text columns that each task reads: those given, or those it was trained on."""
     if columns is not None and len(columns) not in (1, 2):
         raise UserError(f"{len(columns)} text columns were given; a task reads one or two")
     pair = None if columns is None else len(columns) == 2
-    chosen = {task.name: tuple(columns or task.text) for task in choose(known, tasks, pair)}
+    chosen = {task: tuple(columns or task.text) for task in choose(known, tasks, pair)}
     if not chosen:
         raise UserError(f"the model has no task that reads {'two texts' if pair else 'one text'}")
-    for name, needed in chosen.items():
+    for task, needed in chosen.items():
         missing = [column for column in needed if column not in there]
         if missing and (tasks or columns):
             fix = nearest(missing[0], there)
             raise UserError(
-                f'task {name} reads "{missing[0]}", which is not a column of the file; {fix}; or give --columns'
+                f'task {task.name} reads "{missing[0]}", which is not a column of the file; {fix}; or give --columns'
             )
-    usable = {name: needed for name, needed in chosen.items() if set(needed) <= set(there)}
+    usable = {task: needed for task, needed in chosen.items() if set(needed) <= set(there)}
     if not usable:
-        wanted = "; ".join(f"{name}: {', '.join(needed)}" for name, needed in chosen.items())
+        wanted = "; ".join(f"{task.name}: {', '.join(needed)}" for task, needed in chosen.items())
         raise UserError(f"the file has none of the text columns the model's tasks read ({wanted}); give --columns")
     return usable
 
@@ -199,7 +195,7 @@ def _schema(file: File, out: File, there: Sequence[str], tasks: Sequence[Task], 
     return pa.schema([*carried, *answers])
 
 
-def _pieces(file: File, out: File, there: Sequence[str], chosen: Mapping[str, tuple[str, ...]]) -> Iterator[FileChunk]:
+def _pieces(file: File, out: File, there: Sequence[str], chosen: Mapping[Task, tuple[str, ...]]) -> Iterator[FileChunk]:
     """Cut a file into pieces of whole rows."""
     if file.format == out.format == "parquet":
         needed, before = list(dict.fromkeys(name for columns in chosen.values() for name in columns)), 0
@@ -232,15 +228,14 @@ def _by_column(names: Sequence[str], rows: Sequence[Row]) -> dict[str, list[Any]
 
 
 def _answer(
-    predictor: Predictor, piece: FileChunk, chosen: Mapping[str, tuple[str, ...]], logits: bool
+    predictor: Predictor, piece: FileChunk, chosen: Mapping[Task, tuple[str, ...]], logits: bool
 ) -> tuple[dict[str, list[Any]], dict[int, str]]:
     """Return the answers to one piece, and the numbers of the rows that got none from some task, with the reason."""
-    known = {task.name: task for task in predictor.tasks}
     answers: dict[str, list[Any]] = {}
     faults: dict[int, str] = {}
     # Tasks that read the same columns share one pass of the encoder.
     for needed in dict.fromkeys(chosen.values()):
-        tasks = [known[name] for name, columns in chosen.items() if columns == needed]
+        tasks = [task for task, columns in chosen.items() if columns == needed]
         whole, texts = [], []
         for place, row in enumerate(piece.rows):
             try:

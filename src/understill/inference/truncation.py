@@ -24,8 +24,7 @@ _SPACES = {"Regex": " {2,}"}
 #: The longest beginning of a text that ends at a word's end, or at a mark or an ideograph where these are words.
 _TO_SPACE = re.compile(r"(?s).*\S(?= )")
 _TO_MARK = re.compile(r"(?s).*(?:\S(?= )|[!-/:-@\[-`{-~\u4e00-\u9fff])")
-#: The tokens of no rows.
-NO_ROWS = Encoded(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+_NO_ROWS = Encoded(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class RowTokenizer:
@@ -57,7 +56,7 @@ class RowTokenizer:
         order = np.argsort(~short, kind="stable")
         parts = [self(list(itertools.compress(rows, short)), max_length)] if short.any() else []
         parts.append(self._ask(list(itertools.compress(rows, ~short)), max_length))
-        ids, lengths, second = (np.concatenate(part) for part in zip(*parts, strict=True))
+        ids, lengths, second = joined(parts)
         back, starts = np.argsort(order), np.cumsum(lengths) - lengths
         return Encoded(gather(ids, starts[back], lengths[back]), lengths[back], second[back])
 
@@ -122,6 +121,11 @@ def _flat(part: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
             yield from _flat(each)
     elif part:
         yield part
+
+
+def joined(parts: Sequence[Encoded]) -> Encoded:
+    """Return the tokens of all parts' rows, one part after the other."""
+    return Encoded(*(np.concatenate(arrays) for arrays in zip(_NO_ROWS, *parts, strict=True)))
 
 
 def closing(backend: Tokenizer) -> int:

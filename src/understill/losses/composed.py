@@ -28,7 +28,7 @@ class ComposedObjective(Objective):
         super().__init__(tasks, regression, distil)
         self.parts = tuple(dict.fromkeys((*PARTS, *(part for each in self.terms for part in each.soft))))
         names = dict.fromkeys(name for each in self.terms for name in each.names if not LOSSES.is_own(name))
-        self.plain = f"the loss {' and '.join(names)} is a plug-in's" if names else "its losses are not fused"
+        self.why_plain = f"the loss {' and '.join(names)} is a plug-in's" if names else "its losses are not fused"
 
     def forward(
         self, logits: Tensor, batch: Batch | Packed, denominator: float = 1.0, progress: float | Tensor = 0.0
@@ -78,7 +78,7 @@ def _of_some(term: Term, outputs: dict[str, Tensor], rows: TaskRows, mask: Tenso
 def _with_gold(term: Term, rows: TaskRows, taught: Tensor) -> TaskRows:
     """Return the rows with the teachers' answers where there is no gold."""
     taught = taught & taught_rows(rows, ("logits",))  # a loss of other columns may know more rows
-    missing = taught & rows.gold.view(len(rows), -1).isnan().any(dim=1)
+    missing = taught & ~rows.given
     if not missing.any():
         return rows
     stand_in = term.gold_of(rows.only(taught))

@@ -35,7 +35,7 @@ class Contrast(Objective):
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         super().__init__(tasks, "unit")
-        self.plain = "contrastive losses are not fused"
+        self.why_plain = "contrastive losses are not fused"
 
     def forward(
         self, vectors: Tensor, batch: Batch | Packed, denominator: float = 1.0, progress: float | Tensor = 0.0

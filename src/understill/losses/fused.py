@@ -15,6 +15,7 @@ from understill.data.packed import Packed
 from understill.losses.composed import ComposedObjective
 from understill.losses.mixing import TaskTerms, ends, takes_tensors, terms_of
 from understill.losses.objective import Loss, Objective
+from understill.losses.squared_error import scale_of
 from understill.losses.term import BatchQueries
 from understill.models.heads import link
 from understill.plugins import ANNEALING
@@ -77,13 +78,13 @@ class FusedObjective(Objective):
         super().__init__(tasks, regression, distil)
         self.ranks = any(task.kind.grouped for task in tasks)
         widths = [task.outputs for task in tasks]
-        ranges = [task.range if task.range and regression != "raw" else (0.0, 1.0) for task in tasks]
+        ranges = [scale_of(task, regression) for task in tasks]
         settings = [each.settings for each in self.terms]
         hard = [each.names[0] for each in self.terms]
         shapes = [each.anneal.shape if each.anneal else "linear" for each in settings]
         self.bends = dict.fromkeys(shape for shape in shapes if shape not in _SHAPES)  # those of plug-ins
         slow = [shape for shape in self.bends if not takes_tensors(shape)]
-        self.plain = f"the annealing shape {' and '.join(slow)} does not take tensors" if slow else ""
+        self.why_plain = f"the annealing shape {' and '.join(slow)} does not take tensors" if slow else ""
         base, rise = zip(*(ends(each) for each in settings), strict=True)
         tables = {
             "owner": torch.tensor([index for index, width in enumerate(widths) for _ in range(width)]),

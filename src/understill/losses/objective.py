@@ -37,7 +37,7 @@ class Objective(nn.Module):
     """
 
     parts: tuple[str, ...] = PARTS
-    plain: str = ""  # why the fast path cannot take it; nothing where it can
+    why_plain: str = ""  # why the fast path cannot take it; nothing where it can
 
     def __init__(self, tasks: Sequence[Task], regression: str, distil: Distil | None = None) -> None:
         super().__init__()
@@ -83,11 +83,10 @@ class Objective(nn.Module):
             taught = with_targets if part == "soft" else taught
             if with_targets.any() and (fault := term.check(rows.only(with_targets))):
                 return fault
-        given = ~rows.gold.view(len(rows), -1).isnan().any(dim=1)
-        if (~given & ~taught).any():
+        if not (rows.given | taught).all():
             also = "" if self.distil is None else " and no teacher"
             return f"a training row has no gold label{also}"
-        given = rows.every(given)
+        given = rows.every(rows.given)
         return terms.hard.check(rows.only(given)) if given.any() else ""
 
 

@@ -8,12 +8,12 @@ from torch.nn import functional
 from understill.losses.term import Needs, Outputs, TaskRows, Term
 from understill.models.heads import link
 from understill.plugins import LOSSES
+from understill.tasks import Task
 
 
-def unit(scores: Tensor, rows: TaskRows) -> Tensor:
-    """Bring scores on the task's scale to what its head gives: from 0 to 1, or as they are."""
-    low, high = rows.task.range if rows.task.range and rows.regression != "raw" else (0.0, 1.0)
-    return (scores - low) / (high - low)
+def scale_of(task: Task, regression: str) -> tuple[float, float]:
+    """Return the scores that a head's 0 and 1 stand for; 0 and 1 themselves where it gives scores as they are."""
+    return task.range if task.range and regression != "raw" else (0.0, 1.0)
 
 
 @LOSSES.own("squared_error")
@@ -26,7 +26,8 @@ class SquaredError(Term):
 
     def error(self, outputs: Tensor, wanted: Tensor, rows: TaskRows) -> Tensor:
         """Return squared errors of outputs, [n, k], where the wanted scores are on the task's scale."""
-        goal = unit(wanted.view(outputs.shape), rows)
+        low, high = scale_of(rows.task, rows.regression)
+        goal = (wanted.view(outputs.shape) - low) / (high - low)
         return functional.mse_loss(link(outputs, rows.regression), goal, reduction="none").sum(dim=1)
 
     def gold_of(self, rows: TaskRows) -> Tensor | None:

@@ -80,6 +80,11 @@ class TaskRows:
     def __len__(self) -> int:
         return len(self.gold)
 
+    @property
+    def given(self) -> Tensor:
+        """Which rows have gold, [n]; of several numbers, all of them."""
+        return ~self.gold.view(len(self), -1).isnan().any(dim=1)
+
     def only(self, mask: Tensor) -> TaskRows:
         """Return some of the rows; of a grouped kind, whole queries."""
         queries = None if self.queries is None else BatchQueries(self.queries.number[mask])
@@ -106,7 +111,7 @@ class Term:
 
     def known(self, rows: TaskRows) -> Tensor:
         """Tell which rows' gold gives a loss, [n]; asked of a hard term only."""
-        return rows.every(~rows.gold.view(len(rows), -1).isnan().any(dim=1))
+        return rows.every(rows.given)
 
     def gold_of(self, rows: TaskRows) -> Tensor | None:
         """Return labels from the teachers' columns, for rows without gold; None where there are none to be had."""

@@ -45,7 +45,7 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
     main = _main(sides)
     places = [place for place in sides[main].places if place.split("/")[0] in loaded]
     kept = {place: _kept(place, sides, loaded) for place in places}
-    tasks = {place: _task(place, loaded) for place in places}
+    tasks = {place: loaded[place.split("/")[0]].task for place in places}
     pairs = [(sides[other], sides[one]) for one, other in pairs_of(list(sides))]
     models, floors = _models(folder, cells[0]), _floors(cells[0])
     return Facts(
@@ -57,7 +57,6 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
         made_with=record["made_with"],
         training_seconds=_training_seconds(record),
         tasks={name: each.task for name, each in loaded.items()},
-        dev_rows={place: len(rows[main][0].gold) for place, rows in kept.items()},
         train_rows={name: each.splits["train"].rows for name, each in loaded.items() if "train" in each.splits},
         seeds=len(cells),
         runs=len(record["cells"]),
@@ -75,10 +74,6 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
         places=tuple(_places(places, loaded, kept, main, recipe, by)),
         asked=record.get("asked", {}),
     )
-
-
-def _task(place: str, loaded: Mapping[str, LoadedTask]) -> Task:
-    return loaded[place.split("/")[0]].task
 
 
 # Columns --------------------------------------------------------------------------------------------------------------
@@ -217,13 +212,12 @@ def _curve(name: str, model: Mapping[str, Any]) -> Curve:
         lines = [json.loads(line) for line in (home / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
         raise UserError(f"{home}: done.json or log.jsonl is gone or broken → copy the whole folder again") from None
-    looks = tuple((look["step"], look["score"]) for look in facts["history"])
     return Curve(
         name=name,
-        total=max((step for step, _ in (*looks, *((line["step"], 0) for line in lines))), default=0),
+        total=max((each["step"] for each in (*facts["history"], *lines)), default=0),
         losses=tuple((line["step"], line["loss"]) for line in lines),
         mixes=tuple((line["step"], line["lambda"]) for line in lines if "lambda" in line),
-        looks=looks,
+        looks=tuple((look["step"], look["score"]) for look in facts["history"]),
     )
 
 
@@ -244,4 +238,4 @@ def _places(
         raise UserError(f"--by {by}: no dev set comes from files of yours with such a column → check its name")
     for place, split in data.items():
         firsts = {column: seeds[0] for column, seeds in kept[place].items()}
-        yield place_facts(DevAnswers(place, split.task, split, firsts, main), by, columns.get(place))
+        yield place_facts(DevAnswers(place, split, firsts, main), by, columns.get(place))

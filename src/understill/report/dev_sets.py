@@ -34,7 +34,6 @@ class DevAnswers:
     """The predictions of a run's columns for one dev set, and its texts."""
 
     place: str
-    task: Task
     data: TaskData
     kept: Mapping[str, KeptRows]  # by column, rows in the order of the data
     main: str
@@ -52,7 +51,7 @@ class DevAnswers:
 
 def place_facts(answers: DevAnswers, by: str | None = None, column: Sequence[str | None] | None = None) -> Place:
     """Gather what is shown of one dev set; the values of a column of the user's, named `by`, may slice it too."""
-    task, mine, taught = answers.task, answers.mine, answers.taught
+    task, mine, taught = answers.data.task, answers.mine, answers.taught
     classes = task.kind.has_classes
     calibrations: dict[str, Calibration] = {}
     for name, kept in answers.kept.items():
@@ -91,7 +90,7 @@ def _retention(answers: DevAnswers) -> dict[str, float]:
     if not answers.taught:
         return {}
     gold, both = answers.taught.settled, (answers.mine, answers.taught)
-    return retention(*(score(answers.task, gold, kept.predictions.values, kept.groups) for kept in both))
+    return retention(*(score(answers.data.task, gold, kept.predictions.values, kept.groups) for kept in both))
 
 
 # Slices ---------------------------------------------------------------------------------------------------------------
@@ -99,7 +98,7 @@ def _retention(answers: DevAnswers) -> dict[str, float]:
 
 def _parts(answers: DevAnswers) -> dict[str, dict[str, Bools]]:
     """Slice the rows by length, by label and by the teachers' confidence."""
-    table, task = answers.data.table(), answers.task
+    table, task = answers.data.table(), answers.data.task
     lengths = pc.utf8_length(table["text1"])
     if task.pair and not task.kind.grouped:  # a query is in a part with all its candidates, so its own length counts
         lengths = pc.add(lengths, pc.utf8_length(table["text2"]))
@@ -137,11 +136,11 @@ def _by_number(numbers: Array) -> dict[str, Bools]:
 
 def _examples(answers: DevAnswers) -> Examples:
     """Find the rows on which a model differs from its teachers or, without any, from gold; the clearest first."""
-    return _differing_tops(answers) if answers.task.kind.grouped else _differing_rows(answers)
+    return _differing_tops(answers) if answers.data.task.kind.grouped else _differing_rows(answers)
 
 
 def _differing_rows(answers: DevAnswers) -> Examples:
-    mine, taught, task = answers.mine, answers.taught, answers.task
+    mine, taught, task = answers.mine, answers.taught, answers.data.task
     logits, theirs = mine.predictions.logits, taught.predictions.logits if taught else None
     rows, total = _clearest(*task.kind.differing(task, logits, mine.gold, theirs))
     predicted = [task.kind.shown(task, each[rows]) for each in (logits, theirs) if each is not None]
@@ -154,9 +153,8 @@ def _differing_tops(answers: DevAnswers) -> Examples:
     """Find queries with another candidate on top; each is shown with the candidates in question."""
     mine, taught = answers.mine, answers.taught
     assert mine.groups is not None
-    own = mine.predictions.values
+    own, groups = mine.predictions.values, mine.groups
     other = taught.predictions.values if taught else mine.gold
-    groups = mine.groups
     tops, others = top(own, groups), top(other, groups)
     answered = np.bincount(groups, np.isnan(other)) == 0
     differ = answered & (other[tops] < other[others])
@@ -165,7 +163,7 @@ def _differing_tops(answers: DevAnswers) -> Examples:
     wanted = _texts(answers, others[queries])
     shown = []
     for place, query in enumerate(queries.tolist()):
-        gold = _gold(answers.task, mine.gold[tops[query]])
+        gold = _gold(answers.data.task, mine.gold[tops[query]])
         tops_shown = (right[place][-1], *((wanted[place][-1],) if taught else ()))
         shown.append(Example(right[place][:1], gold if taught else wanted[place][-1], tops_shown))
     return _examples_of(answers, total, len(tops), shown)
@@ -179,7 +177,7 @@ def _clearest(differ: Bools, clear: Array) -> tuple[Ints, int]:
 
 def _texts(answers: DevAnswers, rows: Ints) -> list[tuple[str, ...]]:
     table = answers.data.table().take(pa.array(rows))
-    names = [f"text{number}" for number, _ in enumerate(answers.task.text, 1)]
+    names = [f"text{number}" for number, _ in enumerate(answers.data.task.text, 1)]
     return list(zip(*([_beginning(text) for text in table[name].to_pylist()] for name in names), strict=True))
 
 

@@ -19,6 +19,8 @@ from understill.tasks.metric import is_error
 
 #: What one, two and three stars mean.
 STARS = "* p < 0.05, ** p < 0.01, *** p < 0.001, after Holm's correction: means are one family, single tasks another"
+#: Steps of a curve that its table shows.
+STEPS = 20
 
 
 def scores(facts: Facts) -> Iterator[Block]:
@@ -240,11 +242,11 @@ def _progress(points: Sequence[tuple[int, float]], total: int) -> list[tuple[flo
     return [(100 * step / max(total, 1), value) for step, value in points]
 
 
-def _thinned(points: Sequence[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:
+def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return points at about equal distances, with both ends."""
-    if len(points) <= most:
+    if len(points) <= STEPS:
         return list(points)
-    return [points[round(number * (len(points) - 1) / (most - 1))] for number in range(most)]
+    return [points[round(number * (len(points) - 1) / (STEPS - 1))] for number in range(STEPS)]
 
 
 def _mix_at(mixes: Sequence[tuple[int, float]], step: int) -> str:

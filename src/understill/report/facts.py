@@ -109,7 +109,6 @@ class Facts:
     made_with: Mapping[str, str]
     training_seconds: float
     tasks: Mapping[str, Task]
-    dev_rows: Mapping[str, int]  # by dev set
     train_rows: Mapping[str, int]  # by task
     seeds: int
     runs: int

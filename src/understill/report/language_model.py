@@ -55,34 +55,17 @@ def _costs(facts: Facts) -> Table:
     rows = []
     timed = {each.efficiency.name: each.efficiency for each in facts.timing.models} if facts.timing else {}
     for place in facts.places:
-        task, metric = place.name.split("/")[0], place.task.metrics[0]
+        name, task, metric = plain_name(place.name), place.task.name, place.task.metrics[0]
         scores = next((row.scores for row in facts.scores if (row.place, row.metric) == (place.name, metric)), {})
-        for name, asked in facts.asked.items():
+        written = {column: numbers.mean_spread(metric, summary) for column, summary in scores.items()}
+        for teacher, asked in facts.asked.items():
             if task in asked and "teachers" in scores:
                 answered = place.agreement.rows if place.agreement else place.rows
-                title = f"{name} ({asked[task]['model']})"
-                rows.append(
-                    (
-                        plain_name(place.name),
-                        title,
-                        f"{answered:,}",
-                        numbers.mean_spread(metric, scores["teachers"]),
-                        *_asked(asked[task]),
-                    )
-                )
-        for column in (name for name in (facts.main, "baseline") if name in scores):
+                title = f"{teacher} ({asked[task]['model']})"
+                rows.append((name, title, f"{answered:,}", written["teachers"], *_asked(asked[task])))
+        for column in (each for each in (facts.main, "baseline") if each in scores):
             seconds = numbers.duration(1000 / timed[column].rate(PARTS[1]).value) if column in timed else numbers.NONE
-            rows.append(
-                (
-                    plain_name(place.name),
-                    column,
-                    f"{place.rows:,}",
-                    numbers.mean_spread(metric, scores[column]),
-                    "0",
-                    seconds,
-                    "0",
-                )
-            )
+            rows.append((name, column, f"{place.rows:,}", written[column], "0", seconds, "0"))
     head = ("task", "model", "dev rows", "score", "tokens", "time", "money")
     return Table("Score against the cost of 1,000 answers", head, tuple(rows), 2)
 

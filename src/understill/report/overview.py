@@ -10,6 +10,7 @@ from pathlib import Path
 from understill import numbers
 from understill.bench.efficiency import PARTS
 from understill.errors import counted
+from understill.pipeline.comparison import averages
 from understill.pipeline.shortfalls import Shortfall, shortfalls
 from understill.recipe.schema import EncoderSpec
 from understill.report.blocks import Block, Code, Heading, Paragraph, Table, Tiles
@@ -26,9 +27,7 @@ def overview(facts: Facts) -> Iterator[Block]:
     yield Paragraph(_story(facts))
     rows = []
     for name, task in facts.tasks.items():
-        places = [place for place in facts.dev_rows if place.split("/")[0] == name]
-        if places:
-            dev = ", ".join(f"{facts.dev_rows[place]:,}" for place in places)
+        if dev := ", ".join(f"{place.rows:,}" for place in facts.places if place.task.name == name):
             train = f"{facts.train_rows[name]:,}" if name in facts.train_rows else "–"
             rows.append((name, _kind(task), ", ".join(task.metrics), train, dev))
     yield Table("Tasks", ("task", "kind", "metrics", "training rows", "dev rows"), tuple(rows), 3)
@@ -96,13 +95,9 @@ def means(facts: Facts) -> dict[str, float]:
 
 
 def _primary(facts: Facts) -> list[ScoreRow]:
-    """Return the rows of the tasks' primary metrics; errors do not count."""
-    return [row for row in facts.scores if row.place.endswith("/dev") and _is_primary(facts, row)]
-
-
-def _is_primary(facts: Facts, row: ScoreRow) -> bool:
-    task = facts.tasks[row.place.split("/")[0]]
-    return task.metrics[0] == row.metric and task.head == task.name and not is_error(row.metric)
+    """Return the rows of the tasks' primary metrics, as far as they take part in the mean."""
+    rows = ((row, facts.tasks[row.place.split("/")[0]]) for row in facts.scores)
+    return [row for row, task in rows if row.metric == task.metrics[0] and averages(row.place, task)]
 
 
 def _story(facts: Facts) -> str:

@@ -8,8 +8,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypeVar
 
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic_core import to_json
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -19,10 +21,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from understill.errors import UserError
-from understill.serve.http_errors import HANDLERS, too_large, too_many_large, too_slow
+from understill.serve.http_errors import HANDLERS
 from understill.serve.middleware import AccessMiddleware, RequestLog
 from understill.serve.openapi import docs_page, openapi_schema
-from understill.serve.prometheus import CONTENT_TYPE
 from understill.serve.schemas import FEW_VALUES, is_simple, read_question
 from understill.serve.service import Service
 
@@ -96,7 +97,7 @@ async def readyz(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Give the metrics of all workers, as Prometheus reads them."""
-    return Response(request.app.state.service.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+    return Response(request.app.state.service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def page(_: Request) -> Response:
@@ -123,7 +124,7 @@ async def _body(request: Request, service: Service, turn: AsyncExitStack) -> byt
         raise UserError("the body must be JSON → send the header Content-Type: application/json")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UserError("the body must be plain JSON → send it uncompressed")
-    over_limit = too_large(f"the body has more than {limit:,} bytes → send fewer rows at once")
+    over_limit = HTTPException(413, f"the body has more than {limit:,} bytes → send fewer rows at once")
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:16]) > limit:  # Python itself refuses numbers of thousands of digits
         raise over_limit
@@ -137,13 +138,14 @@ async def _body(request: Request, service: Service, turn: AsyncExitStack) -> byt
                 if len(body) > LARGE >= len(body) - len(piece):
                     await _wait_for(service.large_requests, turn)
     except TimeoutError:
-        raise too_slow(BODY_TIMEOUT) from None
+        late = f"the body has not come in {BODY_TIMEOUT} s → send it at once"
+        raise HTTPException(408, late, {"Connection": "close"}) from None
     values = 0  # at most: texts may hold these signs too
     for start in range(0, len(body), LARGE) if len(body) > LARGE else ():
         values += sum(body.count(sign, start, start + LARGE) for sign in (b",", b"[", b"{"))
         await asyncio.sleep(0)  # others have their turns
     if values > FEW_VALUES and not is_simple(body, rows):
-        raise too_large(f"the body has more values than {rows:,} rows can have → send fewer rows at once")
+        raise HTTPException(413, f"the body has more values than {rows:,} rows can have → send fewer rows at once")
     return body
 
 
@@ -152,7 +154,8 @@ async def _wait_for(large_requests: asyncio.Semaphore, turn: AsyncExitStack) -> 
         async with asyncio.timeout(TURN_SECONDS):
             await turn.enter_async_context(large_requests)
     except TimeoutError:
-        raise too_many_large() from None
+        message = "too many large requests are waiting; ask again in 5 s"
+        raise HTTPException(503, message, {"Retry-After": "5"}) from None
 
 
 async def _unless_gone(request: Request, answer: Awaitable[T]) -> T:

@@ -148,15 +148,15 @@ class Batcher:
         on_level: Callable[[int], None] = lambda _: None,
         pass_seconds: float = PASS_SECONDS,
     ) -> None:
-        self.model, self.batch, self.queue, self.wait = model, batch, queue, wait
+        self.model, self.batch, self.limit, self.wait = model, batch, queue, wait  # the limit: rows that may wait
         self.on_pass, self.on_level = on_pass, on_level  # called after each pass, and with how many rows wait
         self.waiting = 0  # rows
         long_seconds = pass_seconds * LONG_SECONDS / PASS_SECONDS
         short, long = (pass_seconds, MIN_ROWS), (long_seconds, cores())  # fewer would leave cores idle
-        # By whether there are two texts, and whether rows are long. Lines take turns.
+        # By whether there are two texts, and whether rows are long. Queues take turns.
         kinds = [(pair, is_long) for is_long in (False, True) for pair in (False, True)]
-        self._lines = {kind: RequestQueue(*(long if kind[1] else short)) for kind in kinds}
-        self._turns = list(self._lines.values())
+        self._queues = {kind: RequestQueue(*(long if kind[1] else short)) for kind in kinds}
+        self._turns = list(self._queues.values())
         self._changed = threading.Condition()
         self._open = True
         self._loop = asyncio.get_running_loop()
@@ -173,8 +173,8 @@ class Batcher:
             return done
         request = QueuedRequest(texts, pairs, tasks, done, time.monotonic())
         with self._changed:
-            if self.waiting + len(texts) > self.queue:
-                seconds = sum(line.cost / line.speed for line in self._turns if line.speed)
+            if self.waiting + len(texts) > self.limit:
+                seconds = sum(each.cost / each.speed for each in self._turns if each.speed)
                 raise QueueFull(min(60, max(1, math.ceil(seconds))))
             self.waiting += len(texts)
             self._put(request)
@@ -189,19 +189,19 @@ class Batcher:
         self._thread.join()
 
     def _put(self, request: QueuedRequest) -> None:
-        """Add a request to the line of its next rows."""
+        """Add a request to the queue of its next rows."""
         rows = request.chunk()
-        self._lines[request.pairs is not None, request.cost(rows) > rows * LONG_ROW].put(request)
+        self._queues[request.pairs is not None, request.cost(rows) > rows * LONG_ROW].put(request)
 
     def _work(self) -> None:
         while taken := self._take():
-            line, chunks = taken
+            queue, chunks = taken
             began = time.monotonic()
             errors: list[Exception] = []
             results = self._answer_or_split(chunks, errors)
             errors += [each for each in results if isinstance(each, NotFinite)]
             rows, seconds = sum(chunk.end - chunk.first for chunk in chunks), time.monotonic() - began
-            line.note(sum(chunk.cost for chunk in chunks), seconds)
+            queue.note(sum(chunk.cost for chunk in chunks), seconds)
             with suppress(RuntimeError):  # a server that was forced to end has no loop any more
                 self._loop.call_soon_threadsafe(_deliver, chunks, results)
             answered = sum(len(each) for each in results if not isinstance(each, Exception))
@@ -214,27 +214,27 @@ class Batcher:
             while True:
                 self._changed.wait_for(lambda: self.waiting or not self._open)
                 if self.wait and self._open:
-                    waited = time.monotonic() - min(each.requests[0].since for each in self._waiting_lines())
+                    waited = time.monotonic() - min(each.requests[0].since for each in self._waiting_queues())
                     self._changed.wait_for(
                         lambda: self.waiting >= self.batch or not self._open, max(0, self.wait / 1000 - waited)
                     )
-                for line in self._waiting_lines():
-                    if chunks := self._next_chunks(line):
-                        return line, chunks
+                for queue in self._waiting_queues():
+                    if chunks := self._next_chunks(queue):
+                        return queue, chunks
                 self.on_level(self.waiting)  # all who waited have left
                 if not self._open:
                     return None
 
-    def _waiting_lines(self) -> list[RequestQueue]:
-        """Return the lines in which somebody waits, that whose turn it is first."""
-        return [line for line in self._turns if line.requests]
+    def _waiting_queues(self) -> list[RequestQueue]:
+        """Return the queues in which somebody waits, that whose turn it is first."""
+        return [queue for queue in self._turns if queue.requests]
 
-    def _next_chunks(self, line: RequestQueue) -> list[Chunk]:
-        """Take rows of a line, a chunk of each request in turn."""
+    def _next_chunks(self, queue: RequestQueue) -> list[Chunk]:
+        """Take rows of a queue, a chunk of each request in turn."""
         begun: dict[QueuedRequest, int] = {}  # where the rows of this pass begin
-        rows, budget = 0, line.seconds * line.speed
-        while line.requests and rows < self.batch and (budget > 0 or rows < line.min_rows):
-            request = line.take()
+        rows, budget = 0, queue.seconds * queue.speed
+        while queue.requests and rows < self.batch and (budget > 0 or rows < queue.min_rows):
+            request = queue.take()
             if request.done.done():  # cancelled, or failed by an earlier chunk
                 self.waiting -= len(request.texts) - request.begun
                 continue
@@ -248,8 +248,8 @@ class Batcher:
                 request.since = time.monotonic()
                 self._put(request)
         self.waiting -= rows
-        self._turns.remove(line)
-        self._turns.append(line)
+        self._turns.remove(queue)
+        self._turns.append(queue)
         return [Chunk(request, first, request.begun) for request, first in begun.items()]
 
     def _answer_or_split(self, chunks: Sequence[Chunk], errors: list[Exception]) -> list[list[Row] | Exception]:

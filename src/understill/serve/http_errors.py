@@ -21,26 +21,6 @@ _BY_STATUS = {
 }
 
 
-def too_large(message: str) -> HTTPException:
-    """Return the error of a request that holds more than one may."""
-    return HTTPException(413, message)
-
-
-def too_slow(seconds: int) -> HTTPException:
-    """Return the error of a body that has not come in time."""
-    return HTTPException(408, f"the body has not come in {seconds} s → send it at once", {"Connection": "close"})
-
-
-def too_many_large() -> HTTPException:
-    """Return the error of a large request whose turn has not come in time."""
-    return HTTPException(503, "too many large requests are waiting; ask again in 5 s", {"Retry-After": "5"})
-
-
-def not_ready() -> HTTPException:
-    """Return the error of a request that comes before the model is loaded."""
-    return HTTPException(503, "the model is being loaded; ask again in 1 s", {"Retry-After": "1"})
-
-
 async def respond(request: Request, error: Exception) -> Response:
     """Return the response to a request that failed; what is nobody's mistake but the server's is in its log."""
     match error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
@@ -16,7 +15,6 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Names the folder where workers keep their numbers for each other; the library reads it when it is imported.
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 

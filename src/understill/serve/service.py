@@ -10,11 +10,12 @@ from logging import WARNING
 from pathlib import Path
 from typing import Any, Literal
 
+from starlette.exceptions import HTTPException
+
 from understill.errors import UserError
 from understill.inference.loading import load
 from understill.inference.predictor import Predictor
 from understill.serve.batching import Batcher, ModelPass, Row
-from understill.serve.http_errors import not_ready, too_large
 from understill.serve.logs import log_error, log_event
 from understill.serve.prometheus import ServerMetrics
 from understill.serve.schemas import Question
@@ -135,18 +136,18 @@ class Service:
     @property
     def _loaded(self) -> QueuedModel:
         if self.model is None:
-            raise not_ready()
+            raise HTTPException(503, "the model is being loaded; ask again in 1 s", {"Retry-After": "1"})
         return self.model
 
     def _check_size(self, question: Question) -> None:
         rows, limit = len(question.texts), self.settings.max_characters
         if rows > self.settings.max_rows:
-            raise too_large(f"{rows:,} rows are more than {self.settings.max_rows:,} → send them in parts")
+            raise HTTPException(413, f"{rows:,} rows are more than {self.settings.max_rows:,} → send them in parts")
         for texts, what in ((question.texts, "text"), (question.pairs or (), "second text")):
             for number, text in enumerate(texts, 1):
                 if len(text) > limit:
                     size = f"{len(text):,} characters; {limit:,} may be sent"
-                    raise too_large(f"{what} {number} has {size} → cut it, the model reads its beginning only")
+                    raise HTTPException(413, f"{what} {number} has {size} → cut it, the model reads its beginning only")
 
 
 def _warm(folder: Path, threads: int) -> Predictor:

@@ -42,7 +42,8 @@ def make_accelerator(
     check_trackers(trackers)
     # accelerate keeps one state per process; each model may want another precision.
     AcceleratorState._reset_state(True)
-    mixed = {"fp32": "no"}.get(chosen := pick_precision(precision, device), chosen)
+    chosen = pick_precision(precision, device)
+    mixed = "no" if chosen == "fp32" else chosen
     return Accelerator(mixed_precision=mixed, cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,7 +128,20 @@ class _Fit:
         pace = Pace(self.total, self._evaluations_left)
         meter, saved, first = Meter(self.names, pace, self.objective.parts), time.monotonic(), True
         self.model.train()
-        for step in self._steps(seed):
+        for step in steps(
+            self.prepared,
+            self.objective,
+            self.batches,
+            self.optimizer,
+            self.accelerator,
+            training,
+            seed=seed,
+            start=state.step,
+            guard=self.guard,
+            micro=state.micro_batch,
+            fast=self.fast,
+            world=self.world,
+        ):
             meter.add(step)
             state.step, state.micro_batch = step.number, step.micro_batch
             last = step.number == step.total
@@ -180,26 +193,9 @@ class _Fit:
         at_the_end = every.unit != "never" and not is_due(every, self.total, epoch)
         return times_due(every, self.total, epoch) - times_due(every, step - 1, epoch) + at_the_end
 
-    def _steps(self, seed: int) -> Iterator[Step]:
-        return steps(
-            self.prepared,
-            self.objective,
-            self.batches,
-            self.optimizer,
-            self.accelerator,
-            self.training,
-            seed=seed,
-            start=self.state.step,
-            guard=self.guard,
-            micro=self.state.micro_batch,
-            fast=self.fast,
-            world=self.world,
-        )
-
     def _stop_at_nan(self) -> None:
-        if not self.world.leads:
-            return  # the first process says it
-        self.guard.check(self.names, self.training)
+        if self.world.leads:  # which says it for all
+            self.guard.check(self.names, self.training)
 
     def _write_log(self, report: Report) -> None:
         line = {key: getattr(report, key) for key in ("step", "epoch", "loss", "parts", "rate")}

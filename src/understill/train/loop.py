@@ -123,8 +123,8 @@ def _fast_steps(
     if reason:
         log.info("not on the fast path: %s", reason)
         return
-    if objective.plain:
-        log.warning("training by the plain loop, which is slower than the fast path: %s", objective.plain)
+    if objective.why_plain:
+        log.warning("training by the plain loop, which is slower than the fast path: %s", objective.why_plain)
         return
     assert isinstance(model, MultiTaskModel)
     total = total_steps(training, batches.steps_per_epoch)

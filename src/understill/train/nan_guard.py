@@ -28,7 +28,7 @@ class NanGuard:
         self.step.copy_(torch.where(first, number, self.step))
 
     def check(self, names: list[str], training: Training) -> None:
-        """Stop with the step and the task when there was guard; this waits for the device."""
+        """Stop with the first such step and its tasks, where there was one; this waits for the device."""
         step = int(self.step)
         if step >= 0:
             where = ", ".join(name for name, bad in zip(names, self.tasks.tolist(), strict=True) if bad)

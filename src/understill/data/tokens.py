@@ -19,6 +19,7 @@ from understill.atomic import write_json
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
 from understill.data.parallel_encode import encode_blocks, workers_for
 from understill.data.taskdata import TaskData, blocks
+from understill.data.units import spans
 from understill.errors import ModelError, UserError, no_panic
 from understill.inference.truncation import NO_ROWS, RowTokenizer
 from understill.inference.word_cache import Encoded
@@ -61,9 +62,9 @@ class Tokens:
         """Return the tokens of some rows, in memory."""
         lengths = self.lengths[rows].astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        places = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        parts = {"ids": self.ids[places], "offsets": offsets, "second": self.second[rows], "gold": self.gold[rows]}
-        return replace(self, folder=Path(), fingerprint="", **parts)
+        ids = self.ids[spans(self.offsets[:-1][rows], lengths)]
+        second, gold = self.second[rows], self.gold[rows]
+        return replace(self, folder=Path(), fingerprint="", ids=ids, offsets=offsets, second=second, gold=gold)
 
 
 def tokenise(

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.atomic import fingerprint, known_digest
-from understill.data.check import row_id
+from understill.data.check import BadRows, row_id
 from understill.data.files import BadFile, File, find_files
 from understill.data.groups import grouping, teaching
 from understill.data.read import columns_of, read_rows
 from understill.data.taskdata import TaskData, id_keys
-from understill.errors import DataError, Problem, UserError, listed, nearest
+from understill.errors import DataError, UserError, counted, listed, nearest
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe
 from understill.recipe.schema import PredictionsSpec
@@ -128,17 +128,17 @@ def read_predictions(
                 if (numbers := form.numbers(row.values)) is not None:
                     rows.add(number, row.number, form.key(row.values), numbers)
             except Fault as fault:
-                rows.blame(file.place(row.number), fault.what, fault.fix)
+                rows.bad.add(file.place(row.number), fault)
     raw = np.array(rows.values, np.float64).reshape(-1, task.outputs)
-    if not rows.total and not len(raw):
+    if not rows.bad.total and not len(raw):
         raise UserError(f"teacher {name}: its files hold no predictions, only empty cells")
     if task.kind.has_classes and len(raw):
         given = "logits" if forms[0].logits else "probabilities" if forms[0].hard else values
         raw = _log_probabilities(raw, rows, given)
     keys, logits = _sorted(rows, raw, ROUNDING if forms[0].logits else 0.0)
-    if rows.total:
-        one = "1 prediction" if rows.total == 1 else f"{rows.total:,} predictions"
-        raise DataError(f"teacher {name}: {one} cannot be used", rows.problems, rows.total)
+    if total := rows.bad.total:
+        shown = rows.bad.rows[: DataError.SHOWN]
+        raise DataError(f"teacher {name}: {counted(total, 'prediction')} cannot be used", shown, total)
     return PredictionsTeacher(name, predictions_digest(files, labels, values), task, keys, logits)
 
 
@@ -285,8 +285,7 @@ class _ReadRows:
         self.files = files
         self.keys, self.values = array("Q"), array("d")
         self._file, self._line = array("I"), array("Q")
-        self.problems: list[Problem] = []
-        self.total = 0
+        self.bad = BadRows()
 
     def add(self, file: int, line: int, key: int, numbers: Sequence[float]) -> None:
         """Keep a row."""
@@ -299,11 +298,9 @@ class _ReadRows:
         """Say where a row stands."""
         return self.files[self._file[number]].place(self._line[number])
 
-    def blame(self, place: str, what: str, fix: str = "") -> None:
-        """Note a row that cannot be used; the first ones in words."""
-        self.total += 1
-        if len(self.problems) < DataError.SHOWN:
-            self.problems.append(Problem(place, what, fix))
+    def refuse(self, number: int, what: str, fix: str) -> None:
+        """Note that a row cannot be used."""
+        self.bad.add(self.place(number), Fault(what, fix))
 
 
 def _log_probabilities(raw: Floats, rows: _ReadRows, values: Values) -> Floats:
@@ -315,15 +312,20 @@ def _log_probabilities(raw: Floats, rows: _ReadRows, values: Values) -> Floats:
     # Logits that look like probabilities on most rows do not occur; probabilities with some bad rows do.
     if values == "auto" and sound.mean() < 0.5:
         if (raw >= 0).all() and (np.abs(sums - 100) <= 1).all():
-            rows.blame(rows.place(0), "the numbers look like percentages", "divide them by 100")
+            rows.refuse(0, "the numbers look like percentages", "divide them by 100")
         return raw
     for number in np.flatnonzero(~sound).tolist():
         what = f"these are not probabilities: they add up to {sums[number]:.4g}"
         if (raw[number] < 0).any():
             what = f"{raw[number].min():g} is not a probability"
-        rows.blame(rows.place(number), what, "correct them, or set values: logits if that is what they are")
-    floored = np.maximum(raw, LEAST)
-    logs: Floats = np.log(floored / floored.sum(axis=1, keepdims=True))
+        rows.refuse(number, what, "correct them, or set values: logits if that is what they are")
+    return logarithms(raw)
+
+
+def logarithms(probabilities: Floats) -> Floats:
+    """Return the logarithms of probabilities, […, choices], none of them 0."""
+    kept = np.maximum(probabilities, LEAST)
+    logs: Floats = np.log(kept / kept.sum(axis=-1, keepdims=True))
     return logs
 
 
@@ -338,5 +340,5 @@ def _sorted(rows: _ReadRows, values: Floats, slack: float) -> tuple[NDArray[np.u
     apart = np.abs(logits - logits[first]).max(axis=1) > slack * np.fmax(1.0, np.abs(logits).max(axis=1))
     for number in np.flatnonzero(apart).tolist():
         before = rows.place(order[first[number]])
-        rows.blame(rows.place(order[number]), f"the same row stands in {before} with other values", "keep one of them")
+        rows.refuse(order[number], f"the same row stands in {before} with other values", "keep one of them")
     return keys, logits

@@ -163,9 +163,7 @@ def _spread(values: Tensor, rows: Tensor, count: int) -> Tensor:
 def _places(batch: Batch | Packed) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the tokens of rows as one line, where each row begins, its length, and where its second text begins."""
     if isinstance(batch, Packed):
-        # Padding behind the rows belongs to a row of its own.
-        second = batch.ids.new_zeros(len(batch) + 1).index_add(0, batch.home, 1 - batch.types)[:-1]
-        return batch.ids, batch.starts[:-1].long(), batch.starts.diff().long(), second
+        return batch.ids, batch.starts[:-1].long(), batch.lengths, batch.second
     rows, width = batch.ids.shape
     start = torch.arange(rows, device=batch.ids.device) * width
     return batch.ids.flatten(), start, batch.lengths, torch.minimum(batch.second, batch.lengths)

@@ -136,10 +136,14 @@ def _no_column(file: File, header: Sequence[str], name: str) -> BadFile:
     if len(header) == 1 and file.format in ("csv", "tsv") and name in header[0]:
         fix = 'name the sign between its columns, for instance separator: ";"'
         return BadFile(str(file.path), f'the whole header is one column, "{header[0][:100]}"', fix)
-    shown = ", ".join(header[:30]) + (", …" if len(header) > 30 else "")
     close = nearest(name, header)
     fix = close if close.startswith("did you mean") else "name one of these"
-    return BadFile(str(file.path), f'there is no column "{name}"; the columns are: {shown}', fix)
+    return BadFile(str(file.path), f'there is no column "{name}"; the columns are: {some(header)}', fix)
+
+
+def some(names: Sequence[str], most: int = 30) -> str:
+    """Write the first of many names."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def empty(file: File) -> BadFile:

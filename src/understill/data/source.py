@@ -64,7 +64,7 @@ def _with_points(rows: Iterator[Row], decimal: str | None) -> Iterator[Row]:
             yield Row(row.number, row.values, fault.what, fault.fix)
 
 
-def texts_of(files: Sequence[File], task: Task) -> Source:
+def from_texts(files: Sequence[File], task: Task) -> Source:
     """Take the texts of the user's files, with their groups; a label that stands beside them is never read."""
 
     def parts() -> Iterator[Part]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from understill.atomic import fingerprint, known_digest
 from understill.data.check import BadRows, row_id
-from understill.data.files import BadFile, File, find_files
+from understill.data.files import BadFile, File, find_files, some
 from understill.data.groups import grouping, teaching
 from understill.data.read import columns_of, read_rows
 from understill.data.taskdata import TaskData, id_keys
@@ -178,10 +178,7 @@ class _Form:
         name = plain(values[0], "id") or ""
         if self.texts:  # ids of other makers may look like ours, so texts go first
             texts = [plain(value, column) or "" for value, column in zip(values[1:], self.texts, strict=False)]
-            try:
-                name = row_id(self.task.name, texts)
-            except UnicodeEncodeError:
-                raise Fault("the text is not valid UTF-8", "save the file as UTF-8") from None
+            name = row_id(self.task.name, texts)
         elif not _ID.fullmatch(name):
             raise Fault(f'"{name[:60]}" is not a row id', "ids have 24 hex digits; or give the texts instead")
         return int(name[8:], 16)
@@ -220,23 +217,23 @@ def _form(name: str, file: File, task: Task, given: Mapping[str, str]) -> _Form:
     if not task.kind.has_classes and task.outputs > 1:
         several = tuple(f"{task.name}_{end}" for end in task.kind.answer_columns(task))
         if missing := [column for column in several if column not in free]:
-            what = f"no column {listed(missing, 'and')}; the columns are: {_shown(there)}"
+            what = f"no column {listed(missing, 'and')}; the columns are: {some(there)}"
             raise BadFile(str(file.path), what, "name them as `understill predict` does")
         return _Form(task, texts, several)
     if not task.kind.has_classes:
         named = (_answered(task), "score", task.name, *([] if task.kind.named else [task.label]))
         column = next((column for column in named if column in free), None)
         if column is None:
-            raise BadFile(str(file.path), f"no scores; the columns are: {_shown(there)}", 'name one of them "score"')
+            raise BadFile(str(file.path), f"no scores; the columns are: {some(there)}", 'name one of them "score"')
         return _Form(task, texts, (column,))
     places = _label_columns(name, free, task, given)
     if places is not None:
         return _Form(task, texts, places)
     column = next((column for column in (_answered(task), "label", task.label) if column in free), None)
     if column is None:
-        what = f"neither a column for each label of {task.name} ({_shown(task.labels)}) nor one that names the label"
+        what = f"neither a column for each label of {task.name} ({some(task.labels)}) nor one that names the label"
         fix = f"name the columns so, or say which is which, for instance labels: {{{suggestion(free, task.labels)}}}"
-        raise BadFile(str(file.path), f"{what}; the columns are: {_shown(there)}", fix)
+        raise BadFile(str(file.path), f"{what}; the columns are: {some(there)}", fix)
     return _Form(task, texts, (column,), _names(name, task, given))
 
 
@@ -256,7 +253,7 @@ def _label_columns(name: str, free: Sequence[str], task: Task, given: Mapping[st
         return None
     columns = {label: column for column, label in given.items()}
     if len(columns) < len(given) or set(columns) != set(task.labels):
-        raise UserError(f"teacher {name}: labels must name one column for each of {_shown(task.labels)}")
+        raise UserError(f"teacher {name}: labels must name one column for each of {some(task.labels)}")
     return tuple(columns[label] for label in task.labels)
 
 
@@ -269,10 +266,6 @@ def _names(name: str, task: Task, given: Mapping[str, str]) -> dict[str, int]:
     loose = Counter(bare(label) for label in task.labels)
     names = {bare(label): number for label, number in numbers.items() if loose[bare(label)] == 1}
     return names | numbers | {called: numbers[label] for called, label in given.items()}
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------

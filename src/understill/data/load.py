@@ -377,7 +377,5 @@ def _unknown(name: str, recipe: Recipe, demos: dict[str, Task]) -> UserError:
     if name in demos:
         return BadFile(f"tasks.{name}", f"{name} is a task of the demo data", "set data.demo: true")
     there = [*(demos if recipe.data.demo else ()), *(GLUE if recipe.data.glue else ())] or [*demos, *GLUE]
-    fix = nearest(name, there)
-    if not fix.startswith("did you mean"):
-        fix = f"give train, text and label for a task of your own, or use one of: {', '.join(there)}"
-    return BadFile(f"tasks.{name}", f'there is no task "{name}"', fix)
+    fix = f"give train, text and label for a task of your own, or use one of: {', '.join(there)}"
+    return BadFile(f"tasks.{name}", f'there is no task "{name}"', nearest(name, there, fix))

@@ -60,8 +60,8 @@ def resolve(name: str) -> str:
         return str(folder)
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise UserError(f"encoder {name}: no such folder")
-    if "/" not in name and nearest(name, ASSETS).startswith("did"):
-        raise UserError(f"encoder {name}: {nearest(name, ASSETS)}")
+    if "/" not in name and (meant := nearest(name, ASSETS, "")):
+        raise UserError(f"encoder {name}: {meant}")
     return _snapshot(name)
 
 

@@ -155,7 +155,7 @@ class Kind:
 
     def gold_shown(self, task: Task, gold: Any) -> str:
         """Show the gold of a row, which has some."""
-        return self._numbers(gold.tolist())
+        return task.labels[int(gold)] if self.named else self._numbers(gold.tolist())
 
     def differing(self, task: Task, logits: Array, gold: Array, taught: Array | None) -> tuple[Array, Array]:
         """Tell of each row whether the answer differs from the teachers', or else from gold, and how clearly."""

@@ -42,7 +42,6 @@ class Tokens:
     """The token ids of one task's rows, one after the other, with what is needed to cut them apart."""
 
     folder: Path
-    fingerprint: str
     ids: NDArray[Any]  # flat, special tokens included; uint16 where the vocabulary fits, else int32
     offsets: NDArray[np.int64]  # [rows + 1]
     second: NDArray[np.uint16]  # [rows], first token of the second text; the row's length where there is none
@@ -64,7 +63,7 @@ class Tokens:
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         ids = self.ids[spans(self.offsets[:-1][rows], lengths)]
         second, gold = self.second[rows], self.gold[rows]
-        return replace(self, folder=Path(), fingerprint="", ids=ids, offsets=offsets, second=second, gold=gold)
+        return replace(self, folder=Path(), ids=ids, offsets=offsets, second=second, gold=gold)
 
 
 def tokenise(
@@ -134,7 +133,6 @@ class TextEncoder:
         ids, lengths, second = (np.concatenate(part) for part in zip(NO_ROWS, *blocks, strict=True))
         return Tokens(
             folder=Path(),
-            fingerprint="",
             ids=ids,
             offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             second=second.astype(np.uint16),
@@ -216,7 +214,7 @@ def _open(artifact: Artifact) -> Tokens | None:
     if len(arrays["gold"]) > len(arrays["second"]):  # several numbers a row
         arrays["gold"] = arrays["gold"].reshape(len(arrays["second"]), -1)
     facts = artifact.facts
-    return Tokens(artifact.folder, artifact.fingerprint, **arrays, max_length=facts["max_length"], pad=facts["pad"])
+    return Tokens(artifact.folder, **arrays, max_length=facts["max_length"], pad=facts["pad"])
 
 
 def _map(path: Path, dtype: str) -> NDArray[Any]:

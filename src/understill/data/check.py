@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from understill.errors import DataError, Problem, UserError
+from understill.errors import DataError, Problem, UserError, counted
 from understill.tasks import Task
 from understill.tasks.cells import Fault, as_label, plain, utf8
 
@@ -37,13 +37,11 @@ class BadRows:
             return
         if not self.rows and total == 1:
             raise UserError(str(problems[0]))
-        title = f"{total:,} problems with the data"
+        parts = [f"{total:,} problems with the data"] if files else []
         if self.rows:
-            title = "1 row" if self.total == 1 else f"{self.total:,} rows"
-            title += " cannot be used; fix them, or skip them with data.on_bad_row: skip"
-            if files:
-                title = f"{total:,} problems with the data; {title}"
-        raise DataError(title, problems, total)
+            fix = "fix them, or skip them with data.on_bad_row: skip"
+            parts.append(f"{counted(self.total, 'row')} cannot be used; {fix}")
+        raise DataError("; ".join(parts), problems, total)
 
 
 @dataclass(frozen=True)

@@ -133,11 +133,11 @@ def _no_column(file: File, header: Sequence[str], name: str) -> BadFile:
     if len(header) == 1 and file.format in ("csv", "tsv") and name in header[0]:
         fix = 'name the sign between its columns, for instance separator: ";"'
         return BadFile(str(file.path), f'the whole header is one column, "{header[0][:100]}"', fix)
-    what = f'there is no column "{name}"; the columns are: {some(header)}'
+    what = f'there is no column "{name}"; the columns are: {shortened(header)}'
     return BadFile(str(file.path), what, nearest(name, header, "name one of these"))
 
 
-def some(names: Sequence[str], most: int = 30) -> str:
+def shortened(names: Sequence[str], most: int = 30) -> str:
     """Write the first of many names."""
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 

@@ -21,7 +21,7 @@ from understill.data.overlap import overlap, shared_across
 from understill.data.read import columns_of, read_rows
 from understill.data.source import Source, from_demo, from_files, from_texts
 from understill.data.taskdata import REJECTS, TaskData
-from understill.errors import Problem, UserError, listed, nearest
+from understill.errors import Problem, UserError, counted, listed, nearest
 from understill.recipe import Recipe
 from understill.recipe.schema import TaskSpec
 from understill.tasks import GLUE, KINDS, Kind, Task
@@ -134,7 +134,7 @@ def _check_labels(train: TaskData) -> None:
 def _check_size(dev: TaskData) -> None:
     """Warn about a held-out dev set whose scores say next to nothing."""
     if dev.rows < FEW_DEV_ROWS:
-        count = f"{dev.rows} row" + "s" * (dev.rows != 1)
+        count = counted(dev.rows, "row")
         log.warning("%s/dev: only %s held out, so its scores are mostly chance → give dev a file", dev.task.name, count)
 
 
@@ -297,24 +297,24 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> SourcedTask:
     """Plan a task that is known by name."""
     from understill.data import demo
 
-    made = recipe.data.demo if name in demo.TASKS else None
+    demo_data = recipe.data.demo if name in demo.TASKS else None
     glue = recipe.data.glue if name in GLUE else None
     fixed = ["dev", "test", "text", "label", "group", "labels", "range", "decimal"]
     if not (glue is not None and spec.kind and any(KINDS[spec.kind].recast(entry.task) for entry in GLUE.values())):
         fixed.append("kind")
     given = [key for key in fixed if getattr(spec, key)]
-    if given and (made or glue is not None):
+    if given and (demo_data or glue is not None):
         fix = "leave it out, or give train too, to make this a task of your own"
         raise BadFile(f"tasks.{name}.{given[0]}", f"{name} is a known task, which has its own {given[0]}", fix)
     if given:
         raise BadFile(f"tasks.{name}", "a task of your own needs train, text and label", "name its training file")
-    if made:
+    if demo_data:
         task = demo.TASKS[name]
-        splits = {split: from_demo(task, split, made.rows, made.seed) for split in ("train", "dev", "test")}
+        splits = {split: from_demo(task, split, demo_data.rows, demo_data.seed) for split in ("train", "dev", "test")}
         if names := _unlabelled(spec, recipe):
             splits["unlabelled"] = from_texts(_files(names, spec, recipe.roots()), task)
         elif recipe.teachers and recipe.student.unlabelled:
-            splits["unlabelled"] = from_demo(task, "unlabelled", made.rows, made.seed)
+            splits["unlabelled"] = from_demo(task, "unlabelled", demo_data.rows, demo_data.seed)
         return SourcedTask(_changed(task, spec), splits, rows=spec.rows)
     if glue is not None:
         return _glue(name, spec, recipe, glue)

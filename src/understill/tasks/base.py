@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from understill.plugins import Registry
+from understill.tasks.cells import GoldReader, ScoreReader
 
 if TYPE_CHECKING:
-    from understill.tasks.cells import GoldReader
     from understill.tasks.task import Task
 
 #: Arrays, which no light module names: gold is [rows] or [rows, numbers], logits are [rows, outputs].
@@ -78,8 +78,6 @@ class Kind:
 
     def reader(self, task: Task, known: frozenset[str] | None, limits: tuple[float, float] | None) -> GoldReader:
         """Return what reads gold cells, where labels are among the known ones and scores within limits."""
-        from understill.tasks.cells import ScoreReader
-
         return ScoreReader(limits)
 
     # What a model answers ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from understill.data.files import some
+from understill.data.files import shortened
 from understill.errors import UserError
 from understill.names import nfc
 from understill.tasks import Task
@@ -45,7 +45,7 @@ def match_labels(teacher: str, outputs: Sequence[str], task: Task, given: Mappin
             return [numbers[label] for label in task.labels]
         why = "its labels are not those of the task"
     raise UserError(
-        f"teacher {teacher}: {why}; it has {some(outputs, 20)}, {task.name} has {some(task.labels, 20)} "
+        f"teacher {teacher}: {why}; it has {shortened(outputs, 20)}, {task.name} has {shortened(task.labels, 20)} "
         f"→ say which is which, for instance labels: {{{suggestion(outputs, task.labels)}}}"
     )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from understill.atomic import fingerprint, known_digest
 from understill.data.check import BadRows, row_id
-from understill.data.files import BadFile, File, find_files, some
+from understill.data.files import BadFile, File, find_files, shortened
 from understill.data.groups import grouping, teaching
 from understill.data.read import columns_of, read_rows
 from understill.data.taskdata import TaskData, id_keys
@@ -217,23 +217,23 @@ def _form(name: str, file: File, task: Task, given: Mapping[str, str]) -> _Form:
     if not task.kind.has_classes and task.outputs > 1:
         several = tuple(f"{task.name}_{end}" for end in task.kind.answer_columns(task))
         if missing := [column for column in several if column not in free]:
-            what = f"no column {listed(missing, 'and')}; the columns are: {some(there)}"
+            what = f"no column {listed(missing, 'and')}; the columns are: {shortened(there)}"
             raise BadFile(str(file.path), what, "name them as `understill predict` does")
         return _Form(task, texts, several)
     if not task.kind.has_classes:
         named = (_answered(task), "score", task.name, *([] if task.kind.named else [task.label]))
         column = next((column for column in named if column in free), None)
         if column is None:
-            raise BadFile(str(file.path), f"no scores; the columns are: {some(there)}", 'name one of them "score"')
+            raise BadFile(str(file.path), f"no scores; the columns are: {shortened(there)}", 'name one of them "score"')
         return _Form(task, texts, (column,))
     places = _label_columns(name, free, task, given)
     if places is not None:
         return _Form(task, texts, places)
     column = next((column for column in (_answered(task), "label", task.label) if column in free), None)
     if column is None:
-        what = f"neither a column for each label of {task.name} ({some(task.labels)}) nor one that names the label"
+        what = f"neither a column for each label of {task.name} ({shortened(task.labels)}) nor one that names the label"
         fix = f"name the columns so, or say which is which, for instance labels: {{{suggestion(free, task.labels)}}}"
-        raise BadFile(str(file.path), f"{what}; the columns are: {some(there)}", fix)
+        raise BadFile(str(file.path), f"{what}; the columns are: {shortened(there)}", fix)
     return _Form(task, texts, (column,), _names(name, task, given))
 
 
@@ -253,7 +253,7 @@ def _label_columns(name: str, free: Sequence[str], task: Task, given: Mapping[st
         return None
     columns = {label: column for column, label in given.items()}
     if len(columns) < len(given) or set(columns) != set(task.labels):
-        raise UserError(f"teacher {name}: labels must name one column for each of {some(task.labels)}")
+        raise UserError(f"teacher {name}: labels must name one column for each of {shortened(task.labels)}")
     return tuple(columns[label] for label in task.labels)
 
 

@@ -49,7 +49,7 @@ def some_tokens(most: int) -> Tokens:
     offsets = np.concatenate([[0], np.cumsum(random.integers(LENGTH - 4, LENGTH + 5, ROWS))])
     ids = random.integers(most // 2, most, offsets[-1]).astype(np.int32)
     gold = random.integers(0, 2, ROWS).astype(np.float32)
-    return Tokens(Path("nowhere"), "made-up", ids, offsets, np.diff(offsets).astype(np.uint16), gold, LENGTH + 4, 0)
+    return Tokens(Path("nowhere"), ids, offsets, np.diff(offsets).astype(np.uint16), gold, LENGTH + 4, 0)
 
 
 def work(options: argparse.Namespace) -> None:

@@ -51,7 +51,7 @@ def some_tokens(task: Task, rows: int, seed: int = 0, longest: int = 12) -> Toke
     second = (lengths // 2 if task.pair else lengths).astype(np.uint16)
     # What is to be learnt: the gold goes by the second token.
     gold = some_gold(task, 150, np.random.default_rng(len(task.name)))[ids[offsets[:-1] + 1]]
-    return Tokens(Path("nowhere"), str(seed), ids, offsets, second, gold, longest, 0)
+    return Tokens(Path("nowhere"), ids, offsets, second, gold, longest, 0)
 
 
 def some_batches(tasks: tuple[Task, ...] = TASKS, rows: int = 40, batch: int = 8, **settings: Any) -> Batches:

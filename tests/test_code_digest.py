@@ -68,6 +68,8 @@ def test_a_changed_loss_trains_all_models_again_and_makes_nothing_else_again(cop
         ("train/cuda_graph.py", {"model"}),
         ("data/tokens.py", set(DECIDES) - {"choice"}),
         ("data/augment.py", {"augmented"}),
+        ("data/hub.py", {"data"}),
+        ("data/units.py", {"model", "verdict", "targets", "probe"}),
         ("teachers/verdict.py", {"verdict", "targets"}),
         ("train/probe.py", {"model", "probe"}),
         ("models/assets.py", set()),

@@ -10,13 +10,13 @@ from understill.atomic import fingerprint
 
 _TOKENS = ("data/check", "data/encode", "data/taskdata", "data/tokens", "inference/truncation", "inference/word_cache",
            "tasks")  # fmt: skip
-_ANSWERS = ("data/batch", "data/groups", "data/packed", "evaluate/metrics", "evaluate/predict", "inference/predictor",
-            "kernels", "models", *_TOKENS)  # fmt: skip
+_ANSWERS = ("data/batch", "data/groups", "data/packed", "data/units", "evaluate/metrics", "evaluate/predict",
+            "inference/predictor", "kernels", "models", *_TOKENS)  # fmt: skip
 #: The kinds of artefacts, and the modules and folders of this package that decide what one holds. What else goes in,
 #: such as rows and settings, is among its facts.
 DECIDES: dict[str, tuple[str, ...]] = {
-    "data": ("data/delimited", "data/demo", "data/files", "data/glue_files", "data/groups", "data/ingest", "data/load",
-             "data/read", "data/source", "data/text_encoding", "data/units", *_TOKENS),
+    "data": ("data/delimited", "data/demo", "data/files", "data/glue_files", "data/groups", "data/hub", "data/ingest",
+             "data/load", "data/read", "data/source", "data/text_encoding", *_TOKENS),
     "tokens": _TOKENS,
     "augmented": ("data/augment", "data/taggers", *_TOKENS),
     "words": ("data/groups", "data/vectors", "data/word_tokenizer", "models/words", "pipeline/dataloader",

@@ -135,10 +135,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant, or list them all when none is close."""
+def nearest(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """Say which known name was probably meant; when none is close, what is given for that, or else list them all."""
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
         return f'did you mean "{close[0]}"?'
+    if otherwise is not None:
+        return otherwise
     return f"known: {', '.join(names)}" if names else ""

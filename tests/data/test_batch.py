@@ -33,7 +33,7 @@ def make(rows: int, seed: int = 0, longest: int = 40, max_length: int = 64) -> T
     second = np.minimum(lengths, random.integers(2, longest + 1, rows)).astype(np.uint16)
     gold = random.integers(0, 3, rows).astype(np.float32)
     gold[::5] = np.nan
-    return Tokens(Path("nowhere"), str(seed), ids, offsets, second, gold, max_length, PAD)
+    return Tokens(Path("nowhere"), ids, offsets, second, gold, max_length, PAD)
 
 
 def streams(tasks: list[list[Tokens]]) -> list[Stream]:

@@ -472,7 +472,7 @@ def test_rows_that_are_taken_are_the_same_rows_in_that_order(rows: list[int]) ->
         np.array([2, 1, 3, 2], np.uint16),
         np.arange(4, dtype=np.float32),
     )
-    tokens = Tokens(Path(), "", ids, offsets, second, gold, max_length=8, pad=1)
+    tokens = Tokens(Path(), ids, offsets, second, gold, max_length=8, pad=1)
     part = tokens.take(np.array(rows, np.int64))
     assert [row(part, place) for place in range(len(part))] == [row(tokens, number) for number in rows]
     assert part.gold.tolist() == [float(number) for number in rows]

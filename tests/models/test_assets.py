@@ -17,7 +17,7 @@ import pytest
 from understill.errors import UserError
 from understill.models import assets
 from understill.models.assets import cache_folder, known, locate
-from understill.models.catalogue import ASSETS, AssetSource
+from understill.models.catalogue import ASSETS, AssetSource, encoder_files
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -26,7 +26,8 @@ GOOD = b"weights" * 1000
 
 def pin(monkeypatch: pytest.MonkeyPatch, name: str, weights: bytes = GOOD) -> None:
     """Pretend that the pinned weights of an asset are these few bytes."""
-    changed = replace(ASSETS[name], sha256=hashlib.sha256(weights).hexdigest(), weights=len(weights))
+    files = encoder_files(hashlib.sha256(weights).hexdigest())
+    changed = replace(ASSETS[name], files=files, weights=len(weights))
     monkeypatch.setattr(assets, "ASSETS", MappingProxyType({**ASSETS, name: changed}))
 
 
@@ -76,7 +77,7 @@ def test_the_installed_minilm_is_found_and_its_weights_are_the_pinned_ones() -> 
 def test_the_table_names_a_whole_hash_and_pinned_packages() -> None:
     for name, asset in ASSETS.items():
         assert asset.name == name
-        assert len(bytes.fromhex(asset.sha256)) == 32
+        assert len(bytes.fromhex(asset.files["model.safetensors"])) == 32
         for source in asset.sources:
             assert all("==" in requirement for requirement in source.requirements)
             assert len(source.paths) == len(source.requirements)

@@ -19,7 +19,7 @@ from quantised import Weights, write_quantised
 from understill.errors import UserError
 from understill.models import assets
 from understill.models.assets import known, locate
-from understill.models.catalogue import ASSETS
+from understill.models.catalogue import ASSETS, encoder_files
 from understill.models.encoder import load_encoder, load_tokenizer
 from understill.recipe.schema import EncoderSpec
 
@@ -68,7 +68,8 @@ def pin(monkeypatch: pytest.MonkeyPatch, quantised: bytes, weights: Weights) -> 
     """Pretend that the package should hold these bytes, and that these weights should come of them."""
     source = replace(SOURCE, sha256=hashlib.sha256(quantised).hexdigest())
     whole = save(weights, metadata={"format": "pt"})
-    changed = replace(ASSETS["bge"], sha256=hashlib.sha256(whole).hexdigest(), weights=len(whole), sources=(source,))
+    files = encoder_files(hashlib.sha256(whole).hexdigest())
+    changed = replace(ASSETS["bge"], files=files, weights=len(whole), sources=(source,))
     monkeypatch.setattr(assets, "ASSETS", MappingProxyType({**ASSETS, "bge": changed}))
 
 
@@ -174,7 +175,7 @@ def test_the_published_encoder_reads_as_onnxruntime_reads_the_original() -> None
     import torch
 
     network, tokenizer = load_encoder(EncoderSpec(name="bge")).network.eval(), load_tokenizer("bge")
-    assert sum(weight.numel() for weight in network.parameters()) == ASSETS["bge"].parameters + 384 * 385
+    assert sum(weight.numel() for weight in network.parameters()) == 33_212_160 + 384 * 385
     original = assets._find(SOURCE)[0]
     assert original is not None
     session = runtime.InferenceSession(original / SOURCE.quantised, providers=["CPUExecutionProvider"])

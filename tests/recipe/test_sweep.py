@@ -408,6 +408,7 @@ def test_of_thousands_of_mistakes_some_are_put_into_words() -> None:
         ({"tasks": "together"}, 1),
         ({"seeds": 3}, 6),
         ({"seeds": "student", "folds": 4}, 8),
+        ({"seeds": {"student": 3}}, 6),
         ({"tasks": ["mood"], "folds": 5, "seeds": [1, 2]}, 10),
     ],
 )

@@ -222,7 +222,7 @@ def test_probabilities_give_back_the_logits_they_were_made_of(rows: list[list[fl
     faults = _ReadRows([])
     output = _log_probabilities(softmax(np.array(rows), axis=1), faults, "auto")
     np.testing.assert_allclose(output, log_softmax(np.array(rows), axis=1), rtol=1e-6)
-    assert not faults.total
+    assert not faults.bad.total
 
 
 def test_a_few_rows_that_do_not_add_up_do_not_make_logits_of_all(stand: Stand, tmp_path: Path) -> None:

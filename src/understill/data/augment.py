@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from understill.data.check import id_maker
 from understill.data.encode import MASK
 from understill.data.taggers import Tagging, tag
-from understill.data.taskdata import TaskData, blocks, id_keys
+from understill.data.taskdata import TaskData, blocks, id_keys, text_columns
 from understill.plugins import TAGGERS
 
 #: The longest n-gram that a text is cut to.
@@ -209,7 +209,7 @@ def write_augmented(
     be drawn for another. Rows wait with their tags on the disk beside the result. Only tagging is shared out among
     processes; what follows takes less time than handing it over would.
     """
-    names = [f"text{number}" for number in range(1, len(data.task.text) + 1)]
+    names = text_columns(data.task)
     most = BLOCK // rules.times
     rows_of, known, waiting = blocks(data.path, most), None, out.with_name("tagged.arrow")
     if tagger is not None and rules.pos:
@@ -261,11 +261,9 @@ def _watched(blocks: Iterator[Any], what: str, progress: Progress | None) -> Ite
 
 def _write(path: Path, batches: Iterator[Any]) -> int:
     """Write batches to an Arrow file, and return how many rows they have."""
-    count = 0
-    first = next(batches)
+    count, first = 0, next(batches)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, first.schema) as out:
-        while first is not None:
-            out.write_batch(first)
-            count += first.num_rows
-            first = next(batches, None)
+        for batch in chain([first], batches):
+            out.write_batch(batch)
+            count += batch.num_rows
     return count

@@ -174,15 +174,12 @@ def put(target: Floats, rows: Ints, values: Floats) -> None:
     target[places] = values
 
 
-def in_order(
-    tokens: Tokens, task_index: int, batch: int, *, pad: int | None = None, sizes: Sequence[int] | None = None
-) -> Iterator[Batch]:
+def in_order(tokens: Tokens, task_index: int, batch: int, *, sizes: Sequence[int] | None = None) -> Iterator[Batch]:
     """Go through every row once, for evaluation: longest first, so that too little memory shows at once.
 
     `Batch.row` says which rows they are. The last batch may be smaller.
     """
     sizes = sizes_up_to(tokens.max_length) if sizes is None else sizes
-    pad = tokens.pad if pad is None else pad
     lengths = tokens.lengths
     order = np.argsort(-lengths, kind="stable")
     streams, weights = [Stream(task_index, [tokens])], np.ones(1)
@@ -190,4 +187,4 @@ def in_order(
         row = order[start : start + batch]
         alone = np.arange(len(row))
         rows = Rows(np.zeros_like(row), np.zeros_like(row), row, padded(int(lengths[row[0]]), sizes), alone)
-        yield assemble(streams, rows, weights, pad)
+        yield assemble(streams, rows, weights, tokens.pad)

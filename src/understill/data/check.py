@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from understill.errors import DataError, Problem, UserError
+from understill.errors import DataError, Problem, UserError, counted
 from understill.tasks import Task
-from understill.tasks.cells import Fault, as_label, plain
+from understill.tasks.cells import Fault, as_label, plain, utf8
 
 
 class BadRows:
@@ -37,13 +37,11 @@ class BadRows:
             return
         if not self.rows and total == 1:
             raise UserError(str(problems[0]))
-        title = f"{total:,} problems with the data"
+        parts = [f"{total:,} problems with the data"] if files else []
         if self.rows:
-            title = "1 row" if self.total == 1 else f"{self.total:,} rows"
-            title += " cannot be used; fix them, or skip them with data.on_bad_row: skip"
-            if files:
-                title = f"{total:,} problems with the data; {title}"
-        raise DataError(title, problems, total)
+            fix = "fix them, or skip them with data.on_bad_row: skip"
+            parts.append(f"{counted(self.total, 'row')} cannot be used; {fix}")
+        raise DataError("; ".join(parts), problems, total)
 
 
 @dataclass(frozen=True)
@@ -88,10 +86,7 @@ class Check:
             # Plain strings are nearly all there is; they are not worth another call.
             whole = isinstance(value, str) and value and not value.isspace()
             texts.append(value if whole else self._text(value, index))
-        try:
-            encoded = [text.encode() for text in texts]
-        except UnicodeEncodeError:
-            raise Fault("the text is not valid UTF-8", "save the file as UTF-8") from None
+        encoded = [utf8(text, "text") for text in texts]
         name, columns = self._id(encoded), texts
         if self._grouped:
             group = self._group(values[self._count], texts[0]) if self.task.group else texts[0]
@@ -111,10 +106,7 @@ class Check:
         group = as_label(value, self.task.group or "group")
         if group is None:
             raise Fault(f'no group in column "{self.task.group}"')
-        try:
-            group.encode()
-        except UnicodeEncodeError:
-            raise Fault("the group is not valid UTF-8", "save the file as UTF-8") from None
+        utf8(group, "group")
         # Ids that start again, in a second file for instance, would make one query out of two.
         if self._queries.setdefault(group, hash(query)) != hash(query):
             what = f'the rows of group "{group[:100]}" have different texts in column "{self.task.text[0]}"'
@@ -156,4 +148,4 @@ def text_key(texts: Sequence[bytes]) -> str:
 
 def row_id(task: str, texts: Sequence[str]) -> str:
     """Return the stable id of a row: 24 hex digits of a hash over the task's name and the texts."""
-    return id_maker(task)([text.encode() for text in texts])
+    return id_maker(task)([utf8(text, "text") for text in texts])

@@ -113,10 +113,7 @@ def _looked_in(given: Path, roots: Sequence[Path]) -> str:
     """Name the file that was probably meant, or the folders that were searched."""
     folders = list(dict.fromkeys((root / given).parent for root in roots))
     names = [path.name for folder in folders if os.path.isdir(folder) for path in folder.iterdir() if path.is_file()]
-    close = nearest(given.name, names)
-    if close.startswith("did you mean"):
-        return close
-    return "looked in " + " and ".join(str(folder.resolve()) for folder in folders)
+    return nearest(given.name, names, "looked in " + " and ".join(str(folder.resolve()) for folder in folders))
 
 
 def positions(file: File, header: Sequence[str], columns: Sequence[str], optional: Collection[str]) -> list[int | None]:
@@ -136,10 +133,13 @@ def _no_column(file: File, header: Sequence[str], name: str) -> BadFile:
     if len(header) == 1 and file.format in ("csv", "tsv") and name in header[0]:
         fix = 'name the sign between its columns, for instance separator: ";"'
         return BadFile(str(file.path), f'the whole header is one column, "{header[0][:100]}"', fix)
-    shown = ", ".join(header[:30]) + (", …" if len(header) > 30 else "")
-    close = nearest(name, header)
-    fix = close if close.startswith("did you mean") else "name one of these"
-    return BadFile(str(file.path), f'there is no column "{name}"; the columns are: {shown}', fix)
+    what = f'there is no column "{name}"; the columns are: {shortened(header)}'
+    return BadFile(str(file.path), what, nearest(name, header, "name one of these"))
+
+
+def shortened(names: Sequence[str], most: int = 30) -> str:
+    """Write the first of many names."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def empty(file: File) -> BadFile:

@@ -61,7 +61,7 @@ def find(folder: Path, name: str) -> dict[str, Source]:
     return {split: _source(files, task) for split, files in find_files(folder, name).items()}
 
 
-def texts_of(files: Sequence[File], task: Task) -> Source:
+def from_texts(files: Sequence[File], task: Task) -> Source:
     """Take the texts of files alone, by any of the names their columns have in GLUE; no label is read."""
     return _source(files, replace(task, label=None))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -12,75 +11,69 @@ from understill.data.read import BATCH, batch_rows
 from understill.data.source import Part, Source
 from understill.errors import UserError, nearest
 from understill.names import nfc
+from understill.recipe.schema import HubSpec
 from understill.tasks import Task
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """The name of a dataset, and which version of it."""
-
-    name: str
-    config: str | None = None
-    revision: str | None = None
-
-    def load(self, split: str) -> Any:
-        """Fetch one split, or say in one sentence why that cannot be done."""
-        try:
-            import datasets
-        except ImportError:
-            fix = 'pip install "understill[hub]"'
-            raise UserError(f"{self.name}: datasets of the Hugging Face hub need an extra package → {fix}") from None
-        verbosity, quiet = datasets.utils.logging.get_verbosity(), datasets.are_progress_bars_disabled()
-        try:
-            # No code that comes with a dataset is ever run: `datasets` refuses it, and it is not asked to trust any.
-            datasets.utils.logging.set_verbosity_error()
-            datasets.disable_progress_bars()  # only the command line owns the terminal
-            data = datasets.load_dataset(self.name, self.config, split=split, revision=self.revision)
-            odd = {name: nfc(name) for name in data.column_names if name != nfc(name)}
-            return data.rename_columns(odd) if odd else data
-        except Exception as error:  # whatever it raises is about the name, the files or the network
-            raise self._explained(error, split) from None
-        finally:
-            datasets.utils.logging.set_verbosity(verbosity)
-            if not quiet:
-                datasets.enable_progress_bars()
-
-    def _explained(self, error: Exception, split: str) -> BadFile:
-        text = " ".join(str(error).split())
-        kinds = {each.__name__ for each in type(error).__mro__}
-        place = f"hub dataset {self.name}"
-        if "Unknown split" in text:
-            return BadFile(place, f'there is no split "{split}"; {text[text.find("Should be") :]}')
-        if "Config name is missing" in text or "BuilderConfig" in text:
-            return BadFile(place, f"the configuration is not clear: {text[:300]}", "set hub: {dataset: …, config: …}")
-        if "Dataset scripts are no longer supported" in text:
-            return BadFile(place, "is a loading script, and no remote code is run", "use a version as Parquet files")
-        if "EmptyDatasetError" in kinds or "DataFilesNotFoundError" in kinds:
-            return BadFile(place, "no data files there", "check the name and the folder")
-        if kinds & {"ConnectionError", "OfflineModeIsEnabled", "LocalEntryNotFoundError"}:
-            return BadFile(place, "cannot be reached, and is not in the local cache", "check name and network")
-        if kinds & {"DatasetNotFoundError", "FileNotFoundError", "HfHubHTTPError"}:
-            return BadFile(place, "there is no such dataset, or you may not read it", "check the name and your login")
-        return BadFile(place, f"cannot be loaded: {text[:300] or type(error).__name__}")
+def _load(where: HubSpec, split: str) -> Any:
+    """Fetch one split, or say in one sentence why that cannot be done."""
+    try:
+        import datasets
+    except ImportError:
+        fix = 'pip install "understill[hub]"'
+        raise UserError(f"{where.dataset}: datasets of the Hugging Face hub need an extra package → {fix}") from None
+    verbosity, quiet = datasets.utils.logging.get_verbosity(), datasets.are_progress_bars_disabled()
+    try:
+        # No code that comes with a dataset is ever run: `datasets` refuses it, and it is not asked to trust any.
+        datasets.utils.logging.set_verbosity_error()
+        datasets.disable_progress_bars()  # only the command line owns the terminal
+        data = datasets.load_dataset(where.dataset, where.config, split=split, revision=where.revision)
+        odd = {name: nfc(name) for name in data.column_names if name != nfc(name)}
+        return data.rename_columns(odd) if odd else data
+    except Exception as error:  # whatever it raises is about the name, the files or the network
+        raise _explained(where, error, split) from None
+    finally:
+        datasets.utils.logging.set_verbosity(verbosity)
+        if not quiet:
+            datasets.enable_progress_bars()
 
 
-def source(where: Dataset, splits: Sequence[str], task: Task, gold_optional: bool) -> Source:
+def _explained(where: HubSpec, error: Exception, split: str) -> BadFile:
+    text = " ".join(str(error).split())
+    kinds = {each.__name__ for each in type(error).__mro__}
+    place = f"hub dataset {where.dataset}"
+    if "Unknown split" in text:
+        return BadFile(place, f'there is no split "{split}"; {text[text.find("Should be") :]}')
+    if "Config name is missing" in text or "BuilderConfig" in text:
+        return BadFile(place, f"the configuration is not clear: {text[:300]}", "set hub: {dataset: …, config: …}")
+    if "Dataset scripts are no longer supported" in text:
+        return BadFile(place, "is a loading script, and no remote code is run", "use a version as Parquet files")
+    if "EmptyDatasetError" in kinds or "DataFilesNotFoundError" in kinds:
+        return BadFile(place, "no data files there", "check the name and the folder")
+    if kinds & {"ConnectionError", "OfflineModeIsEnabled", "LocalEntryNotFoundError"}:
+        return BadFile(place, "cannot be reached, and is not in the local cache", "check name and network")
+    if kinds & {"DatasetNotFoundError", "FileNotFoundError", "HfHubHTTPError"}:
+        return BadFile(place, "there is no such dataset, or you may not read it", "check the name and your login")
+    return BadFile(place, f"cannot be loaded: {text[:300] or type(error).__name__}")
+
+
+def from_hub(where: HubSpec, splits: Sequence[str], task: Task, gold_optional: bool) -> Source:
     """Take the rows of one split, or of several one after the other."""
-    loaded = [(split, where.load(split)) for split in splits]
+    loaded = [(split, _load(where, split)) for split in splits]
     columns = [*task.columns, task.label or "label"]
     for split, data in loaded:
         for name in columns[:-1] if gold_optional else columns:
             if name not in data.column_names:
                 there = ", ".join(data.column_names)
                 what = f'there is no column "{name}" in {split}; the columns are: {there}'
-                raise BadFile(f"hub dataset {where.name}", what, nearest(name, data.column_names))
+                raise BadFile(f"hub dataset {where.dataset}", what, nearest(name, data.column_names))
 
     def identity() -> Any:
         return {"hub": [_digest(data, columns) for _, data in loaded]}
 
     def parts() -> Iterator[Part]:
         for split, data in loaded:
-            yield _place(where.name, split), _rows(data, columns)
+            yield _place(where.dataset, split), _rows(data, columns)
 
     return Source(identity, parts)
 

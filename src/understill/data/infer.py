@@ -246,9 +246,8 @@ def _groups(paths: Sequence[Path]) -> list[_Group]:
 
 def _base_and_role(file: File) -> tuple[str, str]:
     """Split a file's name into what it is about and which split it holds."""
-    name = file.path.name
-    for suffix in file.path.suffixes[-2 if file.codec else -1 :]:
-        name = name.removesuffix(suffix) if name.endswith(suffix) else name.replace(suffix, "")
+    ending = "".join(file.path.suffixes[-2 if file.codec else -1 :])
+    name = file.path.name.removesuffix(ending)
     match = SPLIT_NAME.fullmatch(name)
     if not match:
         return name, "train"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -75,32 +75,26 @@ class Pass:
 
     def run(self) -> bool:
         """Read, check and write; return whether the splits are now whole in the cache."""
-        try:
-            with ExitStack() as stack:
-                parts = {name: stack.enter_context(each.build()) for name, each in self.artifacts.items()}
-                rows = self._read(parts)
-                for name, part in parts.items():
-                    rejected = self.rejected if name == self.split else 0
-                    write_json(part / FACTS, {"split": name, "rows": rows[name], "rejected": rejected, **self.inferred})
-        except _Unusable:
-            return False
-        return True
-
-    def _read(self, parts: dict[str, Path]) -> dict[str, int]:
-        """Deal all rows out to the splits, and return how many each has got, unless there is anything wrong."""
-        trouble, files = self.bad.total + len(self.bad.files), len(self.bad.files)
-        check = Check(self.plan.task, self.rules)
-        rows = self._write(check, parts)
-        if self.bad.total + len(self.bad.files) == trouble:
+        check, bad = Check(self.plan.task, self.rules), self.bad
+        rows_before, files_before = bad.total, len(bad.files)
+        with suppress(_Unusable), ExitStack() as stack:
+            parts = {name: stack.enter_context(each.build()) for name, each in self.artifacts.items()}
+            rows = self._write(check, parts)
+            if len(bad.files) > files_before:
+                raise _Unusable
+            if bad.total > rows_before:
+                self.inferred = check.reader.seen()  # enough to check the other splits against
+                raise _Unusable
             try:
                 self._conclude(check, rows)
             except Fault as fault:
-                self.bad.files.append(Problem(f"tasks.{self.plan.task.name}", fault.what, fault.fix))
-        elif len(self.bad.files) == files:  # enough to check the other splits against; a file short, it is not
-            self.inferred = check.reader.seen()
-        if self.bad.total + len(self.bad.files) > trouble:
-            raise _Unusable
-        return rows
+                bad.files.append(Problem(f"tasks.{self.plan.task.name}", fault.what, fault.fix))
+                raise _Unusable from None
+            for name, part in parts.items():
+                rejected = self.rejected if name == self.split else 0
+                write_json(part / FACTS, {"split": name, "rows": rows[name], "rejected": rejected, **self.inferred})
+            return True
+        return False
 
     def _write(self, check: Check, work: dict[str, Path]) -> dict[str, int]:
         """Deal all rows out to the splits' files, and return how many each has got."""

@@ -19,9 +19,9 @@ from understill.data.groups import count_queries
 from understill.data.ingest import FEW_ROWS, LARGER_SHARES, SMALLER_SHARES, EmptyDev, Progress, SourcedTask, ingest
 from understill.data.overlap import overlap, shared_across
 from understill.data.read import columns_of, read_rows
-from understill.data.source import Source, from_demo, from_files, texts_of
+from understill.data.source import Source, from_demo, from_files, from_texts
 from understill.data.taskdata import REJECTS, TaskData
-from understill.errors import Problem, UserError, listed, nearest
+from understill.errors import Problem, UserError, counted, listed, nearest
 from understill.recipe import Recipe
 from understill.recipe.schema import TaskSpec
 from understill.tasks import GLUE, KINDS, Kind, Task
@@ -134,7 +134,7 @@ def _check_labels(train: TaskData) -> None:
 def _check_size(dev: TaskData) -> None:
     """Warn about a held-out dev set whose scores say next to nothing."""
     if dev.rows < FEW_DEV_ROWS:
-        count = f"{dev.rows} row" + "s" * (dev.rows != 1)
+        count = counted(dev.rows, "row")
         log.warning("%s/dev: only %s held out, so its scores are mostly chance → give dev a file", dev.task.name, count)
 
 
@@ -239,10 +239,10 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
                         positions(file, columns_of(file), [spec.cluster], ())
     if spec.goldless:
         with _collecting(problems):
-            splits["train"] = texts_of(_files(spec.unlabelled, spec, recipe.roots()), task)
+            splits["train"] = from_texts(_files(spec.unlabelled, spec, recipe.roots()), task)
     elif names := _unlabelled(spec, recipe):
         with _collecting(problems):
-            splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)
+            splits["unlabelled"] = from_texts(_files(names, spec, recipe.roots()), task)
     given = isinstance(spec.dev, float)
     share = None if wanted["dev"] else spec.dev if isinstance(spec.dev, float) else HOLD_OUT
     return SourcedTask(task, splits, share, given, spec.rows, goldless=spec.goldless)
@@ -262,11 +262,11 @@ def _source(names: tuple[str, ...], task: Task, spec: TaskSpec, recipe: Recipe, 
     """Take the rows of files, or of splits of a hub dataset."""
     if spec.hub is None:
         return from_files(_files(names, spec, recipe.roots()), task, gold_optional, spec.decimal)
-    from understill.data import hub
+    from understill.data.hub import from_hub
 
     local = recipe.find(spec.hub.dataset)
-    dataset = str(local) if local.is_dir() else spec.hub.dataset
-    return hub.source(hub.Dataset(dataset, spec.hub.config, spec.hub.revision), names, task, gold_optional)
+    where = spec.hub.model_copy(update={"dataset": str(local)}) if local.is_dir() else spec.hub
+    return from_hub(where, names, task, gold_optional)
 
 
 def read_column(recipe: Recipe, data: TaskData, column: str) -> list[str | None] | None:
@@ -297,29 +297,28 @@ def _named(name: str, spec: TaskSpec, recipe: Recipe) -> SourcedTask:
     """Plan a task that is known by name."""
     from understill.data import demo
 
-    demos = demo.TASKS
-    in_glue = recipe.data.glue is not None and name in GLUE
-    known = (recipe.data.demo is not None and name in demos) or in_glue
+    demo_data = recipe.data.demo if name in demo.TASKS else None
+    glue = recipe.data.glue if name in GLUE else None
     fixed = ["dev", "test", "text", "label", "group", "labels", "range", "decimal"]
-    if not (in_glue and spec.kind and any(KINDS[spec.kind].recast(entry.task) for entry in GLUE.values())):
+    if not (glue is not None and spec.kind and any(KINDS[spec.kind].recast(entry.task) for entry in GLUE.values())):
         fixed.append("kind")
     given = [key for key in fixed if getattr(spec, key)]
-    if given and known:
+    if given and (demo_data or glue is not None):
         fix = "leave it out, or give train too, to make this a task of your own"
         raise BadFile(f"tasks.{name}.{given[0]}", f"{name} is a known task, which has its own {given[0]}", fix)
     if given:
         raise BadFile(f"tasks.{name}", "a task of your own needs train, text and label", "name its training file")
-    if recipe.data.demo is not None and name in demos:
-        task, rows, seed = demos[name], recipe.data.demo.rows, recipe.data.demo.seed
-        splits = {split: from_demo(task, split, rows, seed) for split in ("train", "dev", "test")}
+    if demo_data:
+        task = demo.TASKS[name]
+        splits = {split: from_demo(task, split, demo_data.rows, demo_data.seed) for split in ("train", "dev", "test")}
         if names := _unlabelled(spec, recipe):
-            splits["unlabelled"] = texts_of(_files(names, spec, recipe.roots()), task)
+            splits["unlabelled"] = from_texts(_files(names, spec, recipe.roots()), task)
         elif recipe.teachers and recipe.student.unlabelled:
-            splits["unlabelled"] = from_demo(task, "unlabelled", rows, seed)
+            splits["unlabelled"] = from_demo(task, "unlabelled", demo_data.rows, demo_data.seed)
         return SourcedTask(_changed(task, spec), splits, rows=spec.rows)
-    if recipe.data.glue is not None and name in GLUE:
-        return _glue(name, spec, recipe, recipe.data.glue)
-    raise _unknown(name, recipe, demos)
+    if glue is not None:
+        return _glue(name, spec, recipe, glue)
+    raise _unknown(name, recipe, demo.TASKS)
 
 
 def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> SourcedTask:
@@ -339,7 +338,7 @@ def _glue(name: str, spec: TaskSpec, recipe: Recipe, place: str) -> SourcedTask:
             wanted = f"{GLUE[name].folder}/{split}.parquet or .tsv"
             raise BadFile(f"tasks.{name}", f"{folder} has no {split} data of {name}", f"put {wanted} there")
     if names := _unlabelled(spec, recipe):
-        splits["unlabelled"] = glue_files.texts_of(_files(names, spec, (*recipe.roots(), folder)), task)
+        splits["unlabelled"] = glue_files.from_texts(_files(names, spec, (*recipe.roots(), folder)), task)
     share = recipe.data.dev if "train" in splits else None
     if share:  # what is chosen is chosen on rows of train, and GLUE's own dev set only reports
         splits[OFFICIAL] = splits.pop("dev")
@@ -378,7 +377,5 @@ def _unknown(name: str, recipe: Recipe, demos: dict[str, Task]) -> UserError:
     if name in demos:
         return BadFile(f"tasks.{name}", f"{name} is a task of the demo data", "set data.demo: true")
     there = [*(demos if recipe.data.demo else ()), *(GLUE if recipe.data.glue else ())] or [*demos, *GLUE]
-    fix = nearest(name, there)
-    if not fix.startswith("did you mean"):
-        fix = f"give train, text and label for a task of your own, or use one of: {', '.join(there)}"
-    return BadFile(f"tasks.{name}", f'there is no task "{name}"', fix)
+    fix = f"give train, text and label for a task of your own, or use one of: {', '.join(there)}"
+    return BadFile(f"tasks.{name}", f'there is no task "{name}"', nearest(name, there, fix))

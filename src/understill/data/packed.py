@@ -37,6 +37,17 @@ class Packed:
     def __len__(self) -> int:
         return len(self.task)
 
+    @property
+    def lengths(self) -> Tensor:
+        """Int64 [n]: the number of tokens of each row."""
+        return self.starts.diff().long()
+
+    @property
+    def second(self) -> Tensor:
+        """Int64 [n]: the first token of the second text; the length where there is none."""
+        # Padding behind the rows belongs to a row of its own.
+        return self.ids.new_zeros(len(self) + 1).index_add(0, self.home, 1 - self.types)[:-1]
+
 
 def pack(batch: Batch) -> Packed:
     """Remove the padding of a batch."""

@@ -15,6 +15,8 @@ from understill.tasks.cells import as_score, pointed
 
 #: Where comments begin.
 MARGIN = 34
+#: What is said of minilm.
+SMALL = "a small one, for English; or a folder, or a name of the Hugging Face hub"
 
 
 @dataclass(frozen=True)
@@ -74,17 +76,16 @@ def _text(inferred: Sequence[InferredTask], name: str, left_out: Sequence[str], 
 
 def _plain_model() -> list[str]:
     return [
-        _line("encoder: minilm", "a small one, for English; or a folder, or a name of the Hugging Face hub"),
+        _line("encoder: minilm", SMALL),
         _line("models: together", "one model for all tasks; each: one model for every task"),
     ]
 
 
 def _distilled(teacher: str) -> list[str]:
-    own = "a small one, for English; or a folder, or a name of the Hugging Face hub"
     return [
         "teachers:",
         _line("  - name: teacher", "trained on your labels first; its answers teach the student"),
-        _line(f"    encoder: {_yaml(teacher)}", own if teacher == "minilm" else "as you named it"),
+        _line(f"    encoder: {_yaml(teacher)}", SMALL if teacher == "minilm" else "as you named it"),
         _line("    models: together", "one teacher for all tasks, so that the student can take its layers"),
         "",
         "student:",

@@ -64,7 +64,7 @@ def _with_points(rows: Iterator[Row], decimal: str | None) -> Iterator[Row]:
             yield Row(row.number, row.values, fault.what, fault.fix)
 
 
-def texts_of(files: Sequence[File], task: Task) -> Source:
+def from_texts(files: Sequence[File], task: Task) -> Source:
     """Take the texts of the user's files, with their groups; a label that stands beside them is never read."""
 
     def parts() -> Iterator[Part]:
@@ -75,12 +75,12 @@ def texts_of(files: Sequence[File], task: Task) -> Source:
 
 
 def _identity(files: Sequence[File]) -> list[Any]:
-    return [[file.format, file.codec or "", digest_file(file.path), *_given(file)] for file in files]
-
-
-def _given(file: File) -> list[str]:
-    """Return how the recipe says a file is to be read; nothing where that is detected, as it follows from the bytes."""
-    return [file.encoding or "", file.separator or ""] if file.encoding or file.separator else []
+    identity = []
+    for file in files:
+        # How a file is to be read counts where the recipe says it; what is detected follows from the bytes.
+        given = [file.encoding or "", file.separator or ""] if file.encoding or file.separator else []
+        identity.append([file.format, file.codec or "", digest_file(file.path), *given])
+    return identity
 
 
 def without_gold(rows: Iterator[Row]) -> Iterator[Row]:

@@ -75,9 +75,13 @@ def blocks(path: Path, most_bytes: int, most_rows: int = BATCH, without: Collect
 
 def schema(task: Task) -> Any:
     """Return the columns: id, text1, text2 of pairs, group of ranking tasks, and label, null where there is none."""
-    texts = [f"text{number}" for number in range(1, len(task.text) + 1)]
-    strings = ["id", *texts, *(["group"] if task.kind.grouped else [])]
+    strings = ["id", *text_columns(task), *(["group"] if task.kind.grouped else [])]
     return pa.schema([*((name, pa.string()) for name in strings), ("label", gold_type(task))])
+
+
+def text_columns(task: Task) -> list[str]:
+    """Name the columns of a task's texts."""
+    return ["text1", "text2"][: len(task.text)]
 
 
 def gold_type(task: Task) -> Any:
@@ -153,7 +157,7 @@ def unit_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
 
 def text_keys(rows: Any, task: Task) -> NDArray[np.uint64]:
     """Return a number for the texts of each row of a batch, in any order; of a ranking, for its first text."""
-    columns = ["text1"] if task.kind.grouped or not task.pair else ["text1", "text2"]
+    columns = text_columns(task)[:1] if task.kind.grouped else text_columns(task)
     texts = zip(*(rows.column(name).to_pylist() for name in columns), strict=True)
     return np.array([int(text_key([text.encode() for text in each])[8:], 16) for each in texts], np.uint64)
 

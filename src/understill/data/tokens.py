@@ -19,6 +19,7 @@ from understill.atomic import write_json
 from understill.data.encode import gold_of, mask_of, texts_of, unbounded, unmasked
 from understill.data.parallel_encode import encode_blocks, workers_for
 from understill.data.taskdata import TaskData, blocks
+from understill.data.units import spans
 from understill.errors import ModelError, UserError, no_panic
 from understill.inference.truncation import RowTokenizer, joined
 from understill.inference.word_cache import Encoded
@@ -41,7 +42,6 @@ class Tokens:
     """The token ids of one task's rows, one after the other, with what is needed to cut them apart."""
 
     folder: Path
-    fingerprint: str
     ids: NDArray[Any]  # flat, special tokens included; uint16 where the vocabulary fits, else int32
     offsets: NDArray[np.int64]  # [rows + 1]
     second: NDArray[np.uint16]  # [rows], first token of the second text; the row's length where there is none
@@ -61,9 +61,9 @@ class Tokens:
         """Return the tokens of some rows, in memory."""
         lengths = self.lengths[rows].astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        places = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        parts = {"ids": self.ids[places], "offsets": offsets, "second": self.second[rows], "gold": self.gold[rows]}
-        return replace(self, folder=Path(), fingerprint="", **parts)
+        ids = self.ids[spans(self.offsets[:-1][rows], lengths)]
+        second, gold = self.second[rows], self.gold[rows]
+        return replace(self, folder=Path(), ids=ids, offsets=offsets, second=second, gold=gold)
 
 
 def tokenise(
@@ -133,7 +133,6 @@ class TextEncoder:
         ids, lengths, second = joined(blocks)
         return Tokens(
             folder=Path(),
-            fingerprint="",
             ids=ids,
             offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             second=second.astype(np.uint16),
@@ -215,7 +214,7 @@ def _open(artifact: Artifact) -> Tokens | None:
     if len(arrays["gold"]) > len(arrays["second"]):  # several numbers a row
         arrays["gold"] = arrays["gold"].reshape(len(arrays["second"]), -1)
     facts = artifact.facts
-    return Tokens(artifact.folder, artifact.fingerprint, **arrays, max_length=facts["max_length"], pad=facts["pad"])
+    return Tokens(artifact.folder, **arrays, max_length=facts["max_length"], pad=facts["pad"])
 
 
 def _map(path: Path, dtype: str) -> NDArray[Any]:

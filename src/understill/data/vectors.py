@@ -50,10 +50,7 @@ def read_vectors(path: Path, words: Collection[str]) -> KnownVectors:
     if (pieces := _pieces(path)) is not None:
         return pieces.spell(words)
     with ExitStack() as stack:
-        if path.is_dir():
-            size, rows = _matrix(path)
-        else:
-            size, rows = _table(path, stack.enter_context(_opened(path)))
+        size, rows = _rows_of(path, stack)
         exact: dict[str, Floats] = {}
         otherwise: dict[str, Floats] = {}
         try:
@@ -75,10 +72,8 @@ def vector_size(path: Path) -> int:
     """Return the size of a file's vectors, for which only its beginning is read."""
     if (pieces := _pieces(path)) is not None:
         return int(pieces.values.shape[1])
-    if path.is_dir():
-        return _matrix(path)[0]
-    with _opened(path) as file:
-        return _table(path, file)[0]
+    with ExitStack() as stack:
+        return _rows_of(path, stack)[0]
 
 
 class _Pieces(NamedTuple):
@@ -121,6 +116,11 @@ class _Row(NamedTuple):
 
 
 _Rows = Iterator[_Row]
+
+
+def _rows_of(path: Path, stack: ExitStack) -> tuple[int, _Rows]:
+    """Return the size of the vectors of a folder or file, and all that it holds, to be read while the stack is open."""
+    return _matrix(path) if path.is_dir() else _table(path, stack.enter_context(_opened(path)))
 
 
 def _opened(path: Path) -> IO[bytes]:

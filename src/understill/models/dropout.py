@@ -21,6 +21,13 @@ def drop(values: Tensor, rate: float) -> Tensor:
     return values * kept.mul_(2**_BITS / (2**_BITS - dropped))
 
 
+def drop_by_row(values: Tensor, rates: Tensor) -> Tensor:
+    """Do the same at the rate of each row, [n]."""
+    keep = (1 - rates).view(-1, *[1] * (values.dim() - 1))
+    # Drawn in fp32: bf16 has too few steps between 0 and 1 for a rate such as 0.1.
+    return (values * (torch.rand(values.shape, device=values.device) < keep) / keep).to(values.dtype)
+
+
 class Dropout(nn.Dropout):
     """Torch's module with cheaper draws."""
 

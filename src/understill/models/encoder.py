@@ -12,7 +12,6 @@ from unicodedata import normalize
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from tokenizers import normalizers
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -30,15 +29,16 @@ from understill.atomic import CHECKSUMS, known_digest, refuse_damage
 from understill.errors import UserError, nearest, no_panic
 from understill.models.assets import locate
 from understill.models.catalogue import ASSETS
+from understill.models.manifest import MANIFEST
 from understill.models.transformer import Encoder, max_tokens
-from understill.models.words import WordEncoder, WordsConfig, load_words, read_config
+from understill.models.words import WordEncoder, WordsConfig, load_words, read_config, trained_weights
 from understill.recipe.schema import EncoderSpec
 
 hub_logging.disable_progress_bar()
 
 #: The kinds of files that make up an encoder, and those among them that only tell of its training here.
 _CONTENT = (".json", ".txt", ".model", ".safetensors")
-_RECORDS = ("understill.json", "scores.json", CHECKSUMS)
+_RECORDS = (MANIFEST, "scores.json", CHECKSUMS)
 #: Settings that say how often something is built, and the most that is believed.
 _COUNT, MOST_LAYERS = re.compile("layer|group|block|expert|depth|stage"), 1000
 #: Numbers that a network may have without weights on disk: positions, poolers.
@@ -60,8 +60,8 @@ def resolve(name: str) -> str:
         return str(folder)
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise UserError(f"encoder {name}: no such folder")
-    if "/" not in name and nearest(name, ASSETS).startswith("did"):
-        raise UserError(f"encoder {name}: {nearest(name, ASSETS)}")
+    if "/" not in name and (meant := nearest(name, ASSETS, "")):
+        raise UserError(f"encoder {name}: {meant}")
     return _snapshot(name)
 
 
@@ -171,7 +171,7 @@ def load_config(name: str, source: str) -> PreTrainedConfig:
     """Load a model's configuration; one of a far larger network than the weights beside it is refused."""
     config: PreTrainedConfig = read_config(Path(source)) or _from_hub(name, AutoConfig, source)
     weights = sum(path.stat().st_size for path in Path(source).glob("*.safetensors"))
-    if weights and (fault := _excess(config.to_json_string(), config, weights)):
+    if weights and (fault := _excess(config, weights)):
         raise UserError(f"encoder {name} cannot be loaded: {fault} → copy the whole folder again")
     return config
 
@@ -179,9 +179,10 @@ def load_config(name: str, source: str) -> PreTrainedConfig:
 _sound: set[tuple[str, int]] = set()  # configs that were looked at, with the size of the weights
 
 
-def _excess(text: str, config: PreTrainedConfig, weights: int) -> str:
+def _excess(config: PreTrainedConfig, weights: int) -> str:
     """Say what a config claims that so many bytes of weights cannot hold, before memory is taken for it."""
-    if (text, weights) in _sound:
+    seen = config.to_json_string(), weights
+    if seen in _sound:
         return ""
     for key, value in config.to_dict().items():
         if _COUNT.search(key) and isinstance(value, int) and value > MOST_LAYERS:
@@ -195,20 +196,18 @@ def _excess(text: str, config: PreTrainedConfig, weights: int) -> str:
         return ""
     if count > weights + SPARE:
         return f"its config.json describes a network of {count:,} numbers, and its weights have {weights:,} bytes"
-    _sound.add((text, weights))
+    _sound.add(seen)
     return ""
 
 
 def _network(name: str, place: str, config: PreTrainedConfig, changes: dict[str, float]) -> PreTrainedModel:
     """Load the network with its weights, from an understill model's folder too."""
-    if (Path(place) / "understill.json").exists():
+    if (Path(place) / MANIFEST).exists():
         for key, value in changes.items():
             setattr(config, key, value)
         own = Encoder(AutoModel.from_config(config)).network
-        prefix = "encoder.network."
         try:
-            held = load_file(Path(place) / "model.safetensors")
-            weights = {key.removeprefix(prefix): value for key, value in held.items() if key.startswith(prefix)}
+            weights = trained_weights(Path(place), "encoder.network.")
             missing = own.load_state_dict(weights, strict=False).missing_keys
         except (OSError, SafetensorError, RuntimeError) as error:
             raise UserError(f"encoder {name} cannot be loaded: {str(error).splitlines()[0]}") from error
@@ -305,7 +304,11 @@ def _from_hub(name: str, loader: Any, place: str, **settings: Any) -> Any:
     try:
         return loader.from_pretrained(place, trust_remote_code=False, **settings)
     except Exception as error:  # whatever the library makes of files that were changed
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if "file named" in str(error):  # and not a file that the system refuses to open
-            first = "it has no safetensors weights; save it again with save_pretrained(folder)"
-        raise UserError(f"encoder {name} cannot be loaded: {first}") from error
+        raise UserError(f"encoder {name} cannot be loaded: {loading_fault(error)}") from error
+
+
+def loading_fault(error: Exception) -> str:
+    """Say in a sentence why a Hugging Face class cannot load a model."""
+    if "file named" in str(error):  # and not a file that the system refuses to open
+        return "it has no safetensors weights; save it again with save_pretrained(folder)"
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

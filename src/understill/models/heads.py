@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from understill.models.dropout import drop_by_row
 from understill.models.san import San
 from understill.models.shape import HeadShape
 from understill.models.siamese import Siamese
@@ -121,11 +122,7 @@ class Heads(nn.Module):
         )
 
     def _dropout(self, values: Tensor, rate: Tensor) -> Tensor:
-        if not self.training:
-            return values
-        keep = (1 - rate).unsqueeze(1)  # [n, 1]
-        # Drawn in fp32: bf16 has too few steps between 0 and 1 for a rate such as 0.1.
-        return values * (torch.rand(values.shape, device=values.device) < keep) / keep
+        return drop_by_row(values, rate) if self.training else values
 
 
 def link(outputs: Tensor, regression: str) -> Tensor:

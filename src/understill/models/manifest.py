@@ -40,7 +40,8 @@ def read_manifest(folder: Path) -> Manifest:
         heads = HeadsSpec.model_validate(values["heads"])
         return Manifest(tasks, str(values["pooling"]), heads, lengths, bool(values["taught"]))
     except BROKEN as error:
-        raise _broken(folder, error) from error
+        what = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        raise UserError(f"{folder / MANIFEST}: broken: {what}") from error
 
 
 def model_tasks(folder: Path) -> tuple[Task, ...]:
@@ -81,7 +82,3 @@ def _values(folder: Path) -> dict[str, Any]:
     if values.get("format") != FORMAT:
         raise UserError(f"{folder}: format {values.get('format')} is not known to this version of understill")
     return values
-
-
-def _broken(folder: Path, error: Exception) -> UserError:
-    return UserError(f"{folder / MANIFEST}: broken: {type(error).__name__}: {str(error).splitlines()[0]}")

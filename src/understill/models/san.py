@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from understill.models.dropout import drop_by_row
+
 
 class San(nn.Module):
     """A head that answers after each of several looks at the first text, and gives the mean of its answers.
@@ -72,11 +74,7 @@ class San(nn.Module):
         return answers.masked_fill(~kept, -torch.inf).logsumexp(dim=1) - kept.sum(dim=1, dtype=answers.dtype).log()
 
     def _dropout(self, values: Tensor, rate: Tensor) -> Tensor:
-        if not self.training:
-            return values
-        keep = (1 - rate).view(-1, *[1] * (values.dim() - 1))
-        # Drawn in fp32: bf16 has too few steps between 0 and 1 for a rate such as 0.1.
-        return (values * (torch.rand(values.shape, device=values.device) < keep) / keep).to(values.dtype)
+        return drop_by_row(values, rate) if self.training else values
 
 
 def _read(memory: Tensor, query: Tensor, there: Tensor) -> Tensor:

@@ -113,18 +113,14 @@ class Asked(NamedTuple):
         return apart, ~apart | every if self.crosses else ~apart
 
 
-class Readings(NamedTuple):
-    """The encoding of rows: one vector of each, [n, width], and the features of its pair, [n, 4·width + 1].
+def read_rows(
+    read: Callable[[Batch | Packed], Tensor], batch: Batch | Packed, asked: Asked, pad: int
+) -> tuple[Tensor, Tensor]:
+    """Read each row in the ways that are asked for: whole, its texts apart, or both.
 
-    Both are 0 for rows that were not read in this way.
+    One vector of each row is returned, [n, width], and the features of its pair, [n, 4·width + 1]; both are 0 for rows
+    that were not read in this way.
     """
-
-    vectors: Tensor
-    pairs: Tensor
-
-
-def read_rows(read: Callable[[Batch | Packed], Tensor], batch: Batch | Packed, asked: Asked, pad: int) -> Readings:
-    """Read each row in the ways that are asked for: whole, its texts apart, or both."""
     texts = texts_of(batch)
     apart, whole = asked.of(batch, texts)
     rows, others = (mask.nonzero().squeeze(1) for mask in (apart, whole))
@@ -132,16 +128,18 @@ def read_rows(read: Callable[[Batch | Packed], Tensor], batch: Batch | Packed, a
         return _traced(read, texts, rows, asked, pad)
     if not len(rows):
         vectors = read(batch)
-        return Readings(vectors, vectors.new_zeros(len(batch), PARTS * vectors.shape[1] + 1))
+        return vectors, vectors.new_zeros(len(batch), PARTS * vectors.shape[1] + 1)
     one, two = read(joined(texts.first.part(rows), texts.second.part(rows)).gather(texts.line, pad)).chunk(2)
     vectors = one.new_zeros(len(batch), one.shape[1])
     if len(others):
         # Apart from the texts of pairs, which are about half as long.
         vectors = vectors.index_copy(0, others, read(texts.whole.part(others).gather(texts.line, pad)))
-    return Readings(vectors, _spread(compared(one, two), rows, len(batch)))
+    return vectors, _spread(compared(one, two), rows, len(batch))
 
 
-def _traced(read: Callable[[Batch], Tensor], texts: Texts, rows: Tensor, asked: Asked, pad: int) -> Readings:
+def _traced(
+    read: Callable[[Batch], Tensor], texts: Texts, rows: Tensor, asked: Asked, pad: int
+) -> tuple[Tensor, Tensor]:
     """Do the same while a graph is traced, by one call: two would store the network's weights twice.
 
     Where no pair is read whole, all first texts are read, which are the whole rows where there is no second.
@@ -152,7 +150,7 @@ def _traced(read: Callable[[Batch], Tensor], texts: Texts, rows: Tensor, asked: 
     whole, rest = vectors[:count], vectors[count:]
     one = rest[:pairs] if asked.crosses else whole.index_select(0, rows)
     two = rest[pairs:] if asked.crosses else rest
-    return Readings(whole, _spread(compared(one, two), rows, count))
+    return whole, _spread(compared(one, two), rows, count)
 
 
 def _spread(values: Tensor, rows: Tensor, count: int) -> Tensor:
@@ -163,9 +161,7 @@ def _spread(values: Tensor, rows: Tensor, count: int) -> Tensor:
 def _places(batch: Batch | Packed) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the tokens of rows as one line, where each row begins, its length, and where its second text begins."""
     if isinstance(batch, Packed):
-        # Padding behind the rows belongs to a row of its own.
-        second = batch.ids.new_zeros(len(batch) + 1).index_add(0, batch.home, 1 - batch.types)[:-1]
-        return batch.ids, batch.starts[:-1].long(), batch.starts.diff().long(), second
+        return batch.ids, batch.starts[:-1].long(), batch.lengths, batch.second
     rows, width = batch.ids.shape
     start = torch.arange(rows, device=batch.ids.device) * width
     return batch.ids.flatten(), start, batch.lengths, torch.minimum(batch.second, batch.lengths)

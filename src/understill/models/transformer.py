@@ -129,7 +129,7 @@ class Encoder(nn.Module):
         if self.pooling in POOLED:
             full = states.to(torch.promote_types(states.dtype, torch.float32))  # sums of many small numbers
             sums = full.new_zeros(len(batch) + 1, full.shape[1]).index_add(0, batch.home, full)
-            return self._scaled(sums[:-1] / batch.starts.diff().unsqueeze(1)), by_token
+            return self._scaled(sums[:-1] / batch.lengths.unsqueeze(1)), by_token
         first = states[batch.starts[:-1]] if whole or not isinstance(self.network, Fused) else states
         if self.shape.pooler:
             pooler: nn.Module = self.network.get_submodule("pooler")
@@ -160,7 +160,7 @@ def _unpack(states: Tensor, batch: Packed) -> TokenStates:
     """Put the states of packed rows, [tokens, width], below each other."""
     cells = torch.arange(batch.longest, device=states.device)
     places = (batch.starts[:-1].unsqueeze(1) + cells).clamp(max=len(states) - 1)
-    return _sides(states[places], cells < batch.starts.diff().unsqueeze(1), batch.types[places])
+    return _sides(states[places], cells < batch.lengths.unsqueeze(1), batch.types[places])
 
 
 def _sides(states: Tensor, there: Tensor, types: Tensor) -> TokenStates:

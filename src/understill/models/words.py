@@ -21,7 +21,9 @@ from understill.data.packed import Packed
 from understill.data.vectors import KnownVectors
 from understill.errors import UserError, nearest
 from understill.models import bilstm  # noqa: F401 (which registers itself)
+from understill.models.catalogue import WEIGHTS
 from understill.models.dropout import Dropout
+from understill.models.manifest import MANIFEST
 from understill.models.shape import WORDS, HeadShape
 from understill.models.siamese import PARTS, combined
 from understill.models.textnet import TextNetwork
@@ -159,11 +161,11 @@ class WordEncoder(nn.Module):
 
     def _packed(self, batch: Packed) -> Tensor:
         """Return the same of packed rows."""
-        starts, lengths = batch.starts[:-1].long(), batch.starts.diff().long()
+        starts, lengths = batch.starts[:-1].long(), batch.lengths
         if not self.pairs:
             return self.network.read(batch.ids, starts, lengths)
         # The texts of a row lie one after the other too.
-        first = starts.new_zeros(len(batch) + 1).index_add_(0, batch.home, 1 - batch.types)[:-1]
+        first = batch.second
         both = torch.stack([starts, starts + first], dim=1), torch.stack([first, lengths - first], dim=1)
         texts = self.network.read(batch.ids, *(each.flatten() for each in both))
         return texts.view(-1, 2, self.width).transpose(0, 1)
@@ -195,18 +197,21 @@ def read_config(folder: Path) -> WordsConfig | None:
 def load_words(name: str, folder: Path, config: WordsConfig) -> WordEncoder:
     """Return a network with the weights of an understill model, or a fresh one with its words' initial vectors."""
     encoder = WordEncoder(config)
-    trained = (folder / "understill.json").exists()
     try:
-        if trained:
-            held = load_file(folder / "model.safetensors")
-            mine = {key.removeprefix("encoder."): value for key, value in held.items() if key.startswith("encoder.")}
-            encoder.load_state_dict(mine)
+        if (folder / MANIFEST).exists():
+            encoder.load_state_dict(trained_weights(folder, "encoder."))
         elif (folder / VECTORS).exists():
             held = load_file(folder / VECTORS)
             encoder.network.words.fill(_first(config, held["ids"], held["vectors"]))
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise UserError(f"encoder {name} cannot be loaded: {str(error).splitlines()[0]}") from error
     return encoder
+
+
+def trained_weights(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """Return the weights of an understill model that have a prefix, by their names without it."""
+    held = load_file(folder / WEIGHTS)
+    return {key.removeprefix(prefix): value for key, value in held.items() if key.startswith(prefix)}
 
 
 def _first(config: WordsConfig, ids: Tensor, vectors: Tensor) -> Tensor:

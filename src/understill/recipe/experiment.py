@@ -145,10 +145,11 @@ class Recipe(Section):
     @property
     def model_count(self) -> int:
         """How many teachers and students one run trains at most, fine-tuning aside."""
-        seeds = [1 if spec.seeds == "student" else len(spec.seeds) or 1 for spec in self.trained]
-        times = [(spec, count * (spec.folds or 1)) for spec, count in zip(self.trained, seeds, strict=True)]
-        taught = sum(count * (len(spec.tasks or self.tasks) if spec.models == "each" else 1) for spec, count in times)
-        return taught + (1 if self.together else len(self.student.tasks or self.tasks))
+        count = 1 if self.together else len(self.student.tasks or self.tasks)
+        for spec in self.trained:
+            models = len(spec.tasks or self.tasks) if spec.models == "each" else 1
+            count += models * len(spec.seeds_for(self.seed)) * (spec.folds or 1)
+        return count
 
     def settings(self, part: Partial) -> Settings:
         """Return what a teacher or the student is trained with."""

@@ -137,8 +137,7 @@ def _wanted(error_type: str, limits: dict[str, Any], given: Any, path: Path, sch
     if error_type == "literal_error":
         options = get_args(schema.annotation(path))
         words = [str(word) for option in options for word in (get_args(option) or (option,)) if isinstance(word, str)]
-        close = nearest({"gpu": "cuda"}.get(str(given), str(given)), words)
-        return close if close.startswith("did you mean") else f"write {listed(words)}"
+        return nearest({"gpu": "cuda"}.get(str(given), str(given)), words, f"write {listed(words)}")
     if error_type in ("model_type", "dict_type", "model_attributes_type"):
         keys = schema.keys(path)
         return f"write keys under it: {', '.join(keys)}" if keys else "write keys under it"

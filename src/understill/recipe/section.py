@@ -136,8 +136,7 @@ def one_of(value: Any, words: Sequence[str] | Registry[Any]) -> Any:
         return value
     known = list(words)
     wrong = "there is no value" if value is None else f"{shown(value)} is not allowed"
-    close = nearest(str(value), known)
-    raise ValueError(f"{wrong} → {close if close.startswith('did you mean') else f'write {listed(known)}'}")
+    raise ValueError(f"{wrong} → {nearest(str(value), known, f'write {listed(known)}')}")
 
 
 def as_list(value: Any) -> Any:

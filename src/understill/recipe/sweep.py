@@ -165,7 +165,7 @@ def study_faults(
     """Yield what is wrong with a study whose parts have the right form."""
     if ablations and factors:
         yield "factors", "a recipe has ablations or factors → make it two recipes"
-    given = {**{f"ablations.{name}": changes for name, changes in ablations.items()}}
+    given = {f"ablations.{name}": changes for name, changes in ablations.items()}
     for name, changes in given.items():
         if not changes:
             yield name, "nothing is changed → name what is different, or leave it out"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from understill.plugins import Registry
+from understill.tasks.cells import GoldReader, ScoreReader
 
 if TYPE_CHECKING:
-    from understill.tasks.cells import GoldReader
     from understill.tasks.task import Task
 
 #: Arrays, which no light module names: gold is [rows] or [rows, numbers], logits are [rows, outputs].
@@ -78,8 +78,6 @@ class Kind:
 
     def reader(self, task: Task, known: frozenset[str] | None, limits: tuple[float, float] | None) -> GoldReader:
         """Return what reads gold cells, where labels are among the known ones and scores within limits."""
-        from understill.tasks.cells import ScoreReader
-
         return ScoreReader(limits)
 
     # What a model answers ------------------------------------------------------------------------------------------
@@ -155,7 +153,7 @@ class Kind:
 
     def gold_shown(self, task: Task, gold: Any) -> str:
         """Show the gold of a row, which has some."""
-        return self._numbers(gold.tolist())
+        return task.labels[int(gold)] if self.named else self._numbers(gold.tolist())
 
     def differing(self, task: Task, logits: Array, gold: Array, taught: Array | None) -> tuple[Array, Array]:
         """Tell of each row whether the answer differs from the teachers', or else from gold, and how clearly."""

@@ -65,10 +65,7 @@ class LabelReader:
         label = as_label(value, self.column or "label")
         if label is None or label in self.labels:
             return label
-        try:
-            label.encode()
-        except UnicodeEncodeError:
-            raise Fault("the label is not valid UTF-8", "save the file as UTF-8") from None
+        utf8(label, "label")
         known = self.known
         if known is not None and label not in known:
             raise Fault(f'unknown label "{label[:100]}"', lambda: _known(label, known))
@@ -153,6 +150,14 @@ def plain(value: Any, column: str) -> str | None:
     if isinstance(value, (list, dict, tuple, bytes)):
         raise Fault(f'column "{column}" holds a {type(value).__name__}, not text')
     return str(value)
+
+
+def utf8(text: str, what: str) -> bytes:
+    """Return text as UTF-8, which half a character and a byte of another encoding cannot be; `what` names it."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise Fault(f"the {what} is not valid UTF-8", "save the file as UTF-8") from None
 
 
 def as_label(value: Any, column: str = "label") -> str | None:

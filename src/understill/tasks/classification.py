@@ -97,10 +97,6 @@ class Classification(Kind):
         rows = zip(self.answers(task, logits), confidence(logits), strict=True)
         return [f"{label} ({100 * sure:.0f} %)" for label, sure in rows]
 
-    def gold_shown(self, task: Task, gold: Any) -> str:
-        """Show the label."""
-        return task.labels[int(gold)]
-
     def differing(self, task: Task, logits: Array, gold: Array, taught: Array | None) -> tuple[Array, Array]:
         """Tell where labels differ, the clearer the surer both sides are."""
         answer, sure = self.values(logits), confidence(logits)

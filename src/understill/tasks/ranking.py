@@ -83,10 +83,6 @@ class Ranking(Kind):
         """Name the labels."""
         return ", ".join(task.labels)
 
-    def gold_shown(self, task: Task, gold: Any) -> str:
-        """Show the label."""
-        return task.labels[int(gold)]
-
     def choices(self, task: Task) -> tuple[str, ...]:
         """Return no and yes, in the order of the labels."""
         return "no", "yes"

@@ -22,7 +22,7 @@ from understill.atomic import fingerprint, known_digest
 from understill.data.batch import Batch, in_order
 from understill.data.tokens import encode
 from understill.errors import UserError
-from understill.models.encoder import identity, load_config, load_tokenizer, resolve
+from understill.models.encoder import identity, load_config, load_tokenizer, loading_fault, resolve
 from understill.models.folder import load_model
 from understill.models.manifest import MANIFEST, find_model
 from understill.models.transformer import max_tokens
@@ -198,12 +198,10 @@ def _load(name: str, folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
             folder, output_loading_info=True, ignore_mismatched_sizes=True, **settings
         )
     except Exception as error:  # whatever the library makes of files that were changed
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if "file named" in str(error):  # and not a file that the system refuses to open
-            first = "it has no safetensors weights; save it again with save_pretrained(folder)"
-        elif "Unrecognized configuration class" in first:
-            first = f"a {config.model_type} model has no sequence classifier"
-        raise UserError(f"teacher {name}: it cannot be loaded: {first}") from error
+        fault = loading_fault(error)
+        if "Unrecognized configuration class" in fault:
+            fault = f"a {config.model_type} model has no sequence classifier"
+        raise UserError(f"teacher {name}: it cannot be loaded: {fault}") from error
     odd = [*loading["missing_keys"], *(key[0] for key in loading["mismatched_keys"])]
     fresh = [key for key in odd if not key.startswith(f"{network.base_model_prefix}.")]
     if fresh:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from understill.data.files import shortened
 from understill.errors import UserError
 from understill.names import nfc
 from understill.tasks import Task
@@ -44,7 +45,7 @@ def match_labels(teacher: str, outputs: Sequence[str], task: Task, given: Mappin
             return [numbers[label] for label in task.labels]
         why = "its labels are not those of the task"
     raise UserError(
-        f"teacher {teacher}: {why}; it has {_some(outputs)}, {task.name} has {_some(task.labels)} "
+        f"teacher {teacher}: {why}; it has {shortened(outputs, 20)}, {task.name} has {shortened(task.labels, 20)} "
         f"→ say which is which, for instance labels: {{{suggestion(outputs, task.labels)}}}"
     )
 
@@ -61,7 +62,3 @@ def _number(key: str, outputs: Sequence[str]) -> int | None:
     numbers = {str(number): number for number in range(len(outputs))}
     numbers |= {f"LABEL_{number}": number for number in range(len(outputs))}
     return (numbers | {nfc(name): number for number, name in enumerate(outputs)}).get(key)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understill.atomic import fingerprint, known_digest
-from understill.data.check import row_id
-from understill.data.files import BadFile, File, find_files
+from understill.data.check import BadRows, row_id
+from understill.data.files import BadFile, File, find_files, shortened
 from understill.data.groups import grouping, teaching
 from understill.data.read import columns_of, read_rows
 from understill.data.taskdata import TaskData, id_keys
-from understill.errors import DataError, Problem, UserError, listed, nearest
+from understill.errors import DataError, UserError, counted, listed, nearest
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe
 from understill.recipe.schema import PredictionsSpec
@@ -128,17 +128,17 @@ def read_predictions(
                 if (numbers := form.numbers(row.values)) is not None:
                     rows.add(number, row.number, form.key(row.values), numbers)
             except Fault as fault:
-                rows.blame(file.place(row.number), fault.what, fault.fix)
+                rows.bad.add(file.place(row.number), fault)
     raw = np.array(rows.values, np.float64).reshape(-1, task.outputs)
-    if not rows.total and not len(raw):
+    if not rows.bad.total and not len(raw):
         raise UserError(f"teacher {name}: its files hold no predictions, only empty cells")
     if task.kind.has_classes and len(raw):
         given = "logits" if forms[0].logits else "probabilities" if forms[0].hard else values
         raw = _log_probabilities(raw, rows, given)
     keys, logits = _sorted(rows, raw, ROUNDING if forms[0].logits else 0.0)
-    if rows.total:
-        one = "1 prediction" if rows.total == 1 else f"{rows.total:,} predictions"
-        raise DataError(f"teacher {name}: {one} cannot be used", rows.problems, rows.total)
+    if total := rows.bad.total:
+        shown = rows.bad.rows[: DataError.SHOWN]
+        raise DataError(f"teacher {name}: {counted(total, 'prediction')} cannot be used", shown, total)
     return PredictionsTeacher(name, predictions_digest(files, labels, values), task, keys, logits)
 
 
@@ -178,10 +178,7 @@ class _Form:
         name = plain(values[0], "id") or ""
         if self.texts:  # ids of other makers may look like ours, so texts go first
             texts = [plain(value, column) or "" for value, column in zip(values[1:], self.texts, strict=False)]
-            try:
-                name = row_id(self.task.name, texts)
-            except UnicodeEncodeError:
-                raise Fault("the text is not valid UTF-8", "save the file as UTF-8") from None
+            name = row_id(self.task.name, texts)
         elif not _ID.fullmatch(name):
             raise Fault(f'"{name[:60]}" is not a row id', "ids have 24 hex digits; or give the texts instead")
         return int(name[8:], 16)
@@ -220,23 +217,23 @@ def _form(name: str, file: File, task: Task, given: Mapping[str, str]) -> _Form:
     if not task.kind.has_classes and task.outputs > 1:
         several = tuple(f"{task.name}_{end}" for end in task.kind.answer_columns(task))
         if missing := [column for column in several if column not in free]:
-            what = f"no column {listed(missing, 'and')}; the columns are: {_shown(there)}"
+            what = f"no column {listed(missing, 'and')}; the columns are: {shortened(there)}"
             raise BadFile(str(file.path), what, "name them as `understill predict` does")
         return _Form(task, texts, several)
     if not task.kind.has_classes:
         named = (_answered(task), "score", task.name, *([] if task.kind.named else [task.label]))
         column = next((column for column in named if column in free), None)
         if column is None:
-            raise BadFile(str(file.path), f"no scores; the columns are: {_shown(there)}", 'name one of them "score"')
+            raise BadFile(str(file.path), f"no scores; the columns are: {shortened(there)}", 'name one of them "score"')
         return _Form(task, texts, (column,))
     places = _label_columns(name, free, task, given)
     if places is not None:
         return _Form(task, texts, places)
     column = next((column for column in (_answered(task), "label", task.label) if column in free), None)
     if column is None:
-        what = f"neither a column for each label of {task.name} ({_shown(task.labels)}) nor one that names the label"
+        what = f"neither a column for each label of {task.name} ({shortened(task.labels)}) nor one that names the label"
         fix = f"name the columns so, or say which is which, for instance labels: {{{suggestion(free, task.labels)}}}"
-        raise BadFile(str(file.path), f"{what}; the columns are: {_shown(there)}", fix)
+        raise BadFile(str(file.path), f"{what}; the columns are: {shortened(there)}", fix)
     return _Form(task, texts, (column,), _names(name, task, given))
 
 
@@ -256,7 +253,7 @@ def _label_columns(name: str, free: Sequence[str], task: Task, given: Mapping[st
         return None
     columns = {label: column for column, label in given.items()}
     if len(columns) < len(given) or set(columns) != set(task.labels):
-        raise UserError(f"teacher {name}: labels must name one column for each of {_shown(task.labels)}")
+        raise UserError(f"teacher {name}: labels must name one column for each of {shortened(task.labels)}")
     return tuple(columns[label] for label in task.labels)
 
 
@@ -271,10 +268,6 @@ def _names(name: str, task: Task, given: Mapping[str, str]) -> dict[str, int]:
     return names | numbers | {called: numbers[label] for called, label in given.items()}
 
 
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
-
-
 # Rows ----------------------------------------------------------------------------------------------------------------
 
 
@@ -285,8 +278,7 @@ class _ReadRows:
         self.files = files
         self.keys, self.values = array("Q"), array("d")
         self._file, self._line = array("I"), array("Q")
-        self.problems: list[Problem] = []
-        self.total = 0
+        self.bad = BadRows()
 
     def add(self, file: int, line: int, key: int, numbers: Sequence[float]) -> None:
         """Keep a row."""
@@ -299,11 +291,9 @@ class _ReadRows:
         """Say where a row stands."""
         return self.files[self._file[number]].place(self._line[number])
 
-    def blame(self, place: str, what: str, fix: str = "") -> None:
-        """Note a row that cannot be used; the first ones in words."""
-        self.total += 1
-        if len(self.problems) < DataError.SHOWN:
-            self.problems.append(Problem(place, what, fix))
+    def refuse(self, number: int, what: str, fix: str) -> None:
+        """Note that a row cannot be used."""
+        self.bad.add(self.place(number), Fault(what, fix))
 
 
 def _log_probabilities(raw: Floats, rows: _ReadRows, values: Values) -> Floats:
@@ -315,15 +305,20 @@ def _log_probabilities(raw: Floats, rows: _ReadRows, values: Values) -> Floats:
     # Logits that look like probabilities on most rows do not occur; probabilities with some bad rows do.
     if values == "auto" and sound.mean() < 0.5:
         if (raw >= 0).all() and (np.abs(sums - 100) <= 1).all():
-            rows.blame(rows.place(0), "the numbers look like percentages", "divide them by 100")
+            rows.refuse(0, "the numbers look like percentages", "divide them by 100")
         return raw
     for number in np.flatnonzero(~sound).tolist():
         what = f"these are not probabilities: they add up to {sums[number]:.4g}"
         if (raw[number] < 0).any():
             what = f"{raw[number].min():g} is not a probability"
-        rows.blame(rows.place(number), what, "correct them, or set values: logits if that is what they are")
-    floored = np.maximum(raw, LEAST)
-    logs: Floats = np.log(floored / floored.sum(axis=1, keepdims=True))
+        rows.refuse(number, what, "correct them, or set values: logits if that is what they are")
+    return logarithms(raw)
+
+
+def logarithms(probabilities: Floats) -> Floats:
+    """Return the logarithms of probabilities, […, choices], none of them 0."""
+    kept = np.maximum(probabilities, LEAST)
+    logs: Floats = np.log(kept / kept.sum(axis=-1, keepdims=True))
     return logs
 
 
@@ -338,5 +333,5 @@ def _sorted(rows: _ReadRows, values: Floats, slack: float) -> tuple[NDArray[np.u
     apart = np.abs(logits - logits[first]).max(axis=1) > slack * np.fmax(1.0, np.abs(logits).max(axis=1))
     for number in np.flatnonzero(apart).tolist():
         before = rows.place(order[first[number]])
-        rows.blame(rows.place(order[number]), f"the same row stands in {before} with other values", "keep one of them")
+        rows.refuse(order[number], f"the same row stands in {before} with other values", "keep one of them")
     return keys, logits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from understill.data.taskdata import TaskData
-from understill.data.tokens import Tokens, tokenise
+from understill.data.tokens import tokenise
 from understill.errors import UserError, listed
 from understill.evaluate.predict import Network, predict_all
 from understill.models.folder import ModelFolder, load_model
@@ -59,7 +59,8 @@ class NetworkTeacher:
         own, outputs = self.fit(data.task)
         asked = np.ones(data.rows, bool) if rows is None else rows
         logits = np.full((data.rows, len(outputs)), np.nan, np.float32)
-        tokens = part(tokenise(data, self.tokenizer, self.lengths[own.name], self.cache), asked)
+        tokens = tokenise(data, self.tokenizer, self.lengths[own.name], self.cache)
+        tokens = tokens if asked.all() else tokens.take(np.flatnonzero(asked))
         # The network's own task has the range of scores it was trained with.
         logits[asked] = predict_all(self.network, tokens, [own], self.batch, progress)[own.name].logits[:, outputs]
         if odd := int((~np.isfinite(logits[asked])).any(axis=1).sum()):
@@ -84,16 +85,6 @@ class ModelTeacher(NetworkTeacher):
         tasks = {task.name: task for task in folder.tasks}
         network = folder.model.to(device).eval()
         super().__init__(name, digest, network, folder.tokenizer, tasks, folder.max_lengths, labels or {}, cache, batch)
-
-
-def part(tokens: Tokens, rows: NDArray[np.bool_]) -> Tokens:
-    """Return the tokens of some rows."""
-    if rows.all():
-        return tokens
-    lengths = tokens.lengths
-    offsets = np.concatenate([[0], np.cumsum(lengths[rows])]).astype(np.int64)
-    ids = tokens.ids[np.repeat(rows, lengths)]
-    return replace(tokens, ids=ids, offsets=offsets, second=tokens.second[rows], gold=tokens.gold[rows])
 
 
 @TEACHERS.own("trained")

@@ -108,7 +108,7 @@ def test_a_row_that_never_gets_an_answer_is_listed_and_not_asked_more_often_than
         logits = teacher.logits(data)
         assert max(server.asked.values()) == 3
     assert np.flatnonzero(np.isnan(logits[:, 0])).tolist() == [7]
-    assert teacher.usage.examples[0].texts == (ROWS[7],)
+    assert teacher.usage.examples[0][0] == [ROWS[7]]
     assert "1 rows got no answer" in caplog.text
 
 

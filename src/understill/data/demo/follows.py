@@ -44,8 +44,7 @@ def make(draws: Draws) -> Columns:
     mentioned = _mentioned(draws, labels, about)
     truth = np.stack([draws.below(int(end)) for end in VALUES], axis=1)
     stated = claim[rows, about]
-    other = (stated + 1 + draws.below(VALUES[about] - 1)) % VALUES[about]
-    truth[rows, about] = np.where(labels == 2, other, stated)
+    truth[rows, about] = np.where(labels == 2, draws.other(stated, VALUES[about]), stated)
     first = draws.below(len(NAMES))
     pair = np.stack([first, draws.other(first, len(NAMES))])
     return {

@@ -56,7 +56,7 @@ class Draws:
         edges = np.cumsum(weights)
         return np.asarray(np.searchsorted(edges, self.rng.random(self.rows) * edges[-1], side="right"), dtype=np.int64)
 
-    def other(self, taken: Ints, end: int) -> Ints:
+    def other(self, taken: Ints, end: int | Ints) -> Ints:
         """Draw a number below `end` that differs from the one each row has."""
         return np.asarray((taken + 1 + self.below(end - 1)) % end, dtype=np.int64)
 
@@ -78,12 +78,11 @@ class Draws:
     def assign(self, cores: Texts, numbers: bool = True) -> list[str]:
         """Put each text between a greeting and an ending such that the finished text belongs to this split."""
         openings, endings = _wrapping(numbers)
-        mine = tuple(SPLITS[owner] == self.split for owner in OWNERS)
         texts = []
         for core, key in zip(cores.tolist(), self.below(1 << 30).tolist(), strict=True):
             while True:
                 text = openings[(key >> 12) % len(openings)] + core + endings[key % len(endings)]
-                if mine[crc32(text.encode()) & 15]:
+                if owner(text) == self.split:
                     break
                 key += 7919  # a prime, so that both ends change
             texts.append(text)

@@ -131,20 +131,20 @@ class HeadsSpec(Section):
 
     def siamese(self, task: Task) -> bool:
         """Tell whether a task's head compares two texts that are read apart."""
-        own = self.tasks.get(task.name)
-        head = own.kind if own and own.kind else self.pairs
-        if own and own.kind and head == "siamese" and not task.pair:
-            raise UserError(f"heads.tasks.{task.name}.kind: siamese compares two texts → write linear")
-        return head == "siamese" and task.pair
+        return self._head_is(task, "siamese", task.pair, "compares two texts")
 
     def san_of(self, task: Task) -> SanSpec | None:
         """Return the settings of a task's stochastic answer network; None where its head is linear."""
-        own = self.tasks.get(task.name)
-        head = own.kind if own and own.kind else self.pairs
         fits = task.pair and task.kind.has_classes
-        if own and own.kind and head == "san" and not fits:
-            raise UserError(f"heads.tasks.{task.name}.kind: san sorts pairs of texts into classes → write linear")
-        return self.san if head == "san" and fits else None
+        return self.san if self._head_is(task, "san", fits, "sorts pairs of texts into classes") else None
+
+    def _head_is(self, task: Task, kind: str, fits: bool, does: str) -> bool:
+        """Tell whether a task's head is of a kind, which the task must fit where it names that itself."""
+        own = self.tasks.get(task.name)
+        named = own.kind if own else None
+        if named == kind and not fits:
+            raise UserError(f"heads.tasks.{task.name}.kind: {kind} {does} → write linear")
+        return (named or self.pairs) == kind and fits
 
     def dropout_of(self, task: str) -> float:
         """Return the dropout in front of a task's head."""

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from understill.teachers.llm.cache import LlmReply
+from understill.teachers.predictions import DOUBT, logarithms
 
 Floats = NDArray[np.float64]
 
-#: What the choices that were not named share, and the least a choice may have, as in files of predictions.
-DOUBT, LEAST = 0.05, 1e-4
 #: Below this share of the probability on all choices together, the model is not answering the question.
 HEARD = 0.02
 #: Characters of a name that are not taken for the beginning of a sentence.
@@ -39,18 +39,9 @@ def drawn(places: Sequence[int], count: int) -> Floats:
     return logarithms((1 - DOUBT) * shares + DOUBT / count)
 
 
-def logarithms(masses: Floats) -> Floats:
-    """Return the logarithms of probabilities, none of them 0."""
-    kept = np.maximum(masses, LEAST)
-    logged: Floats = np.log(kept / kept.sum())
-    return logged
-
-
 def calibrated(logged: Floats, empty: Floats) -> Floats:
     """Divide probabilities, [rows, choices], by those that a text without content gets, [choices]."""
-    moved = logged - empty
-    peak = moved.max(axis=1, keepdims=True)
-    result: Floats = moved - peak - np.log(np.exp(moved - peak).sum(axis=1, keepdims=True))
+    result: Floats = log_softmax(logged - empty, axis=1)
     return result
 
 

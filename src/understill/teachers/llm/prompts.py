@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from understill.data.taskdata import TaskData
+from understill.data.taskdata import TaskData, text_columns
 from understill.errors import UserError, listed
 from understill.recipe.schema import LlmServer
 from understill.tasks import Task
@@ -145,5 +145,5 @@ def texts_of(data: TaskData, rows: Sequence[int] | None = None) -> dict[int, tup
     """Return the texts of rows, or of all, by their places."""
     table = data.table()
     table = table if rows is None else table.take(list(rows))
-    columns = [table[f"text{number}"].to_pylist() for number in range(1, len(data.task.text) + 1)]
+    columns = [table[name].to_pylist() for name in text_columns(data.task)]
     return dict(zip(range(data.rows) if rows is None else rows, zip(*columns, strict=True), strict=True))

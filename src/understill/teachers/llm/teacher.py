@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +23,7 @@ from understill.teachers.llm.answers import calibrated, drawn, read_reply, read_
 from understill.teachers.llm.cache import AnswerCache, LlmReply, request_key
 from understill.teachers.llm.client import Ask, LlmClient, NoAnswer, OutOfBudget, Refused
 from understill.teachers.llm.prompts import EMPTY, TEMPLATE, Prompt, make_prompt, texts_of
-from understill.teachers.llm.usage import Silence, Usage
+from understill.teachers.llm.usage import Usage
 from understill.teachers.protocol import Logits, Opening, Progress, Teacher
 
 log = logging.getLogger(__name__)
@@ -94,11 +93,7 @@ class LlmTeacher:
     cache: AnswerCache
     scope: str  # under which money is counted
     only: frozenset[str] | None = None
-
-    @cached_property
-    def usage(self) -> Usage:
-        """What its answers took, so far as they were asked for through this object."""
-        return Usage()
+    usage: Usage = field(default_factory=Usage, init=False)  # of the answers that were asked for through this object
 
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
         """Return what the model answers, in the order of the task's labels; NaN for rows not asked or not answered."""
@@ -106,8 +101,10 @@ class LlmTeacher:
         result = np.full((data.rows, data.task.outputs), np.nan, np.float32)
         if progress:
             progress(data.rows - len(rows))
-        logged = run(self._all(texts_of(data, rows.tolist()), progress)) if len(rows) else np.zeros((0, 0))
-        answered = ~np.isnan(logged).any(axis=1) if len(rows) else np.zeros(0, bool)
+        if not len(rows):
+            return result
+        logged = run(self._all(texts_of(data, rows.tolist()).values(), progress))
+        answered = ~np.isnan(logged).any(axis=1)
         if answered.any():
             order = data.task.kind.order(self.prompt.task, data.task)
             result[rows[answered]] = self.prompt.task.kind.from_choices(self.prompt.task, logged[answered])[:, order]
@@ -127,12 +124,15 @@ class LlmTeacher:
         wanted = [own[place] and (self.only is None or name in self.only) for place, name in enumerate(ids)]
         return np.flatnonzero(wanted)
 
-    def asks(self, texts: Sequence[str], again: bool = False) -> list[Ask]:
+    def asks(self, texts: Sequence[str]) -> list[Ask]:
         """Return the requests about one row, as far as they are known before the first is answered."""
-        prompt, draws = self.prompt(texts, again), self.settings.answers == "samples"
-        if not draws:
-            return [Ask(prompt, SENTENCE if again else self.prompt.decisive)]
-        length = SENTENCE if again else self.prompt.longest
+        if self.settings.answers == "samples":
+            return self.draws(texts)
+        return [Ask(self.prompt(texts), self.prompt.decisive)]
+
+    def draws(self, texts: Sequence[str]) -> list[Ask]:
+        """Return the requests by which the answer to one row is drawn several times."""
+        prompt, length = self.prompt(texts), self.prompt.longest
         return [Ask(prompt, length, False, number) for number in range(self.settings.samples)]
 
     def keys(self, texts: Sequence[str]) -> list[str]:
@@ -152,16 +152,15 @@ class LlmTeacher:
 
     # One after the other, and many at a time -------------------------------------------------------------------------
 
-    async def _all(self, texts: dict[int, tuple[str, ...]], progress: Progress | None) -> NDArray[np.float64]:
+    async def _all(self, texts: Collection[tuple[str, ...]], progress: Progress | None) -> NDArray[np.float64]:
         """Ask about all rows; return the log-probabilities of the choices, [rows, choices]."""
-        places = {place: number for number, place in enumerate(texts)}
         logged = np.full((len(texts), len(self.prompt.names)), np.nan)
         async with LlmClient(self.name, self.settings, self.cache, self.scope) as client:
             session = _Session(self, client)
-            work = iter(texts.items())
-            first = next(work)  # alone: what is wrong with the server shows before many are asked
-            await session.work(iter([first]), logged, places, progress)
-            workers = [session.work(work, logged, places, progress) for _ in range(self.settings.concurrency)]
+            rows = enumerate(texts)
+            first = next(rows)  # alone: what is wrong with the server shows before many are asked
+            await session.work(iter([first]), logged, progress)
+            workers = [session.work(rows, logged, progress) for _ in range(self.settings.concurrency)]
             await asyncio.gather(*workers)
             if session.error:
                 raise self._stopped(session.error, int((~np.isnan(logged[:, 0])).sum()), len(texts))
@@ -198,23 +197,19 @@ class _Session:
         self.last = ""
 
     async def work(
-        self,
-        rows: Iterator[tuple[int, tuple[str, ...]]],
-        logged: NDArray[np.float64],
-        places: dict[int, int],
-        progress: Progress | None,
+        self, rows: Iterator[tuple[int, tuple[str, ...]]], logged: NDArray[np.float64], progress: Progress | None
     ) -> None:
         """Take rows until none is left, or one shows that there is no use in going on."""
-        for place, texts in rows:
+        for number, texts in rows:
             if self.error:
                 return
             try:
                 answer = await self.row(texts)
                 if answer is not None:
-                    logged[places[place]] = answer
+                    logged[number] = answer
             except (NoAnswer, Refused) as error:
                 self.failed, self.last = self.failed + 1, str(error)
-                self.teacher.usage.silent(Silence(texts, f"no answer: {error}"))
+                self.teacher.usage.silent(texts, f"no answer: {error}")
             except UserError as error:
                 self.error = self.error or error
             if progress:
@@ -224,9 +219,8 @@ class _Session:
         """Ask about one row; None where what is answered cannot be read."""
         teacher, prompt = self.teacher, self.teacher.prompt
         if not self.draws:
-            (ask,) = teacher.asks(texts)[:1]
             try:
-                reply = await self.client.ask(ask)
+                reply = await self.client.ask(*teacher.asks(texts))
             except Refused as error:
                 self._without(error)
                 return await self.row(texts)
@@ -235,8 +229,7 @@ class _Session:
             if self.gives:
                 return await self._readable(texts, [reply])
             self.draws = True  # the server gives no probabilities, and answers are drawn from now on
-        draws = range(teacher.settings.samples)
-        replies = [await self.client.ask(Ask(prompt(texts), prompt.longest, False, number)) for number in draws]
+        replies = [await self.client.ask(ask) for ask in teacher.draws(texts)]
         places = [read_text(reply.text, prompt.names, prompt.choices) for reply in replies]
         known = [place for place in places if place is not None]
         if not known:
@@ -249,13 +242,12 @@ class _Session:
         prompt, usage = self.teacher.prompt, self.teacher.usage
         answer = read_reply(replies[0], prompt.names, prompt.choices)
         if answer is None:
-            ask = self.teacher.asks(texts, again=True)[0]
-            replies.append(await self.client.ask(Ask(ask.prompt, ask.length, replies[0].tops != ())))
+            replies.append(await self.client.ask(Ask(prompt(texts, again=True), SENTENCE, replies[0].tops != ())))
             answer = read_reply(replies[-1], prompt.names, prompt.choices)
         usage.add(replies, answer is not None)
         if answer is None:
             self.silent += 1
-            usage.silent(Silence(tuple(texts), replies[-1].text))
+            usage.silent(texts, replies[-1].text)
         return answer
 
     def _without(self, error: Refused) -> None:

@@ -24,14 +24,6 @@ def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"model": parts[0]["model"], **sums, "examples": examples}
 
 
-@dataclass(frozen=True)
-class Silence:
-    """A row whose answer cannot be read, or that got none."""
-
-    texts: Sequence[str]
-    reply: str
-
-
 @dataclass
 class Usage:
     """What was asked for some rows, whether it was paid for now or before."""
@@ -43,7 +35,7 @@ class Usage:
     seconds: float = 0.0  # of all requests, added up
     probabilities: int = 0  # rows whose answer came with log-probabilities
     silences: int = 0
-    examples: list[Silence] = field(default_factory=list)
+    examples: list[list[Any]] = field(default_factory=list)  # texts of a row, and what was answered
 
     def add(self, replies: Sequence[LlmReply], answered: bool = True) -> None:
         """Count the requests about one row."""
@@ -54,11 +46,11 @@ class Usage:
         self.seconds += sum(reply.seconds for reply in replies)
         self.probabilities += bool(replies[-1].tops) and answered
 
-    def silent(self, silence: Silence) -> None:
-        """Count a row without an answer, and keep the first few."""
+    def silent(self, texts: Sequence[str], reply: str) -> None:
+        """Count a row whose answer cannot be read, or that got none, and keep the first few."""
         self.silences += 1
         if len(self.examples) < KEPT:
-            self.examples.append(silence)
+            self.examples.append([[text[:CUT] for text in texts], reply[:CUT]])
 
     def facts(self, settings: LlmServer) -> dict[str, Any]:
         """Return it as plain values, for the record of a run."""
@@ -72,5 +64,5 @@ class Usage:
             "cost": settings.cost(self.tokens_in, self.tokens_out),
             "probabilities": self.probabilities,
             "silences": self.silences,
-            "examples": [[[text[:CUT] for text in each.texts], each.reply[:CUT]] for each in self.examples],
+            "examples": [*self.examples],
         }

@@ -392,7 +392,9 @@ def test_what_a_student_keeps_of_its_teachers_has_intervals(tmp_path: Path) -> N
     widths = [each.interval.high - each.interval.low for each in result]
     assert widths[0] < widths[1] < widths[2], "the smaller the denominator, the less is known"
     assert "whether at least 90.0 % (evaluation.keep) is kept is undecided" in result.sentence(0.9)
-    assert ": at least 50.0 % (evaluation.keep) is kept" in result.sentence(0.5) and ": at least 99.0 % (evaluation.keep) is not kept" in result.sentence(0.99)
+    assert ": at least 50.0 % (evaluation.keep) is kept" in result.sentence(
+        0.5
+    ) and ": at least 99.0 % (evaluation.keep) is not kept" in result.sentence(0.99)
 
 
 def compared_on_the_terminal(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

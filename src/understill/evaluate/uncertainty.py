@@ -177,7 +177,9 @@ def difference(one: SeedScores, other: SeedScores, discordant: int) -> Differenc
     if error <= EQUAL:
         same, far = abs(delta) <= EQUAL, unseen(one.units)
         delta = 0.0 if same else delta
-        return Difference(delta, Interval(delta - far, delta + far), 1.0 if same else least, 0.0 if same else None, test)
+        return Difference(
+            delta, Interval(delta - far, delta + far), 1.0 if same else least, 0.0 if same else None, test
+        )
     spread = (result.rows * one.units) ** 0.5
     effect = delta / spread if spread > EQUAL else None
     far = result.reach()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from understill.data.taskdata import TaskData
+from understill.errors import listed
 from understill.events import Watch, silent
 from understill.pipeline.language_models import open_llm
 from understill.pipeline.recipe_data import read_data
 from understill.recipe import Recipe
 from understill.recipe.schema import LlmServer, LlmSpec
 from understill.teachers import LlmTeacher
+from understill.teachers.llm.choose import choose
 from understill.teachers.llm.prompts import texts_of
 
 #: Seconds that an answer takes where none was timed yet.
@@ -32,6 +34,7 @@ class AskEstimate:
     minutes: float
     timed: bool  # by answers of this model that were kept
     cost: float | None
+    short: str = ""  # which limits of the recipe its teacher's requests go past
 
 
 def estimate_asks(recipe: Recipe, watch: Watch = silent) -> Iterator[AskEstimate]:
@@ -39,23 +42,43 @@ def estimate_asks(recipe: Recipe, watch: Watch = silent) -> Iterator[AskEstimate
     specs = [spec for spec in recipe.teachers if isinstance(spec, LlmSpec)]
     loaded = read_data(recipe, watch) if specs else {}
     for spec in specs:
+        mine: list[AskEstimate] = []
         for name, data in loaded.items():
             if data.task.head == name and spec.teaches_task(name):
                 teacher = open_llm(recipe, spec, data)
-                yield _estimate(teacher, name, list(data.splits.values()))
+                mine.append(_estimate(teacher, name, list(data.splits.values())))
+        if mine and any(each.requests for each in mine):
+            mine[-1] = replace(mine[-1], short=_beyond(teacher, mine))
+        yield from mine
+
+
+def _beyond(teacher: LlmTeacher, asks: Sequence[AskEstimate]) -> str:
+    """Name the limits of a language model that what is to be asked goes past, with what was spent before."""
+    settings, spent = teacher.settings, teacher.cache.spent(teacher.scope)
+    tokens_in, tokens_out = sum(each.tokens_in for each in asks), sum(each.tokens_out for each in asks)
+    wanted = {
+        "max_requests": spent.requests + sum(each.requests for each in asks),
+        "max_tokens": spent.tokens + tokens_in + tokens_out,
+        "max_cost": settings.cost(spent.tokens_in + tokens_in, spent.tokens_out + tokens_out),
+    }
+    limits = {name: getattr(settings, name) for name in wanted}
+    passed = [
+        f"llm.{name}: {limits[name]:,.6g}, for it needs about {need:,.6g} with what was spent before"
+        for name, need in wanted.items()
+        if limits[name] is not None and need is not None and need > limits[name]
+    ]
+    return f"{teacher.name} would stop at {listed(passed, 'and at')}" if passed else ""
 
 
 def _estimate(teacher: LlmTeacher, task: str, splits: list[TaskData]) -> AskEstimate:
-    """Count what has to be asked; of a budget, the rows that come first stand for those that will be chosen."""
+    """Count what has to be asked; of a budget, random rows stand for those that other rules will choose."""
     settings = teacher.settings
     rows = requests = kept = tokens_in = length = 0
-    for data in splits:
-        if data.split.startswith("test"):
-            continue
-        places = teacher.rows(data)
-        if settings.budget and not settings.only and not data.split.startswith("dev"):
-            places = places[: settings.budget - rows if data.split == "unlabelled" else settings.budget]
-        for texts in texts_of(data, places.tolist()).values():
+    asked = {data: teacher.rows(data).tolist() for data in splits if not data.split.startswith("test")}
+    if settings.budget and not settings.only:
+        asked |= _within(settings, {data: places for data, places in asked.items() if not data.split.startswith("dev")})
+    for data, places in asked.items():
+        for texts in texts_of(data, places).values():
             asks = teacher.asks(texts)
             known = teacher.cache.known(teacher.keys(texts))
             rows, kept, requests = rows + 1, kept + known, requests + len(asks) - known
@@ -74,6 +97,14 @@ def _estimate(teacher: LlmTeacher, task: str, splits: list[TaskData]) -> AskEsti
         timed=seconds is not None,
         cost=settings.cost(tokens_in, length),
     )
+
+
+def _within(settings: LlmServer, pools: dict[TaskData, list[int]]) -> dict[TaskData, list[int]]:
+    """Return those of the rows of a pool's splits that a random choice takes within the budget."""
+    ids = {data: data.table()["id"].to_pylist() for data in pools}
+    own = list(dict.fromkeys(ids[data][place] for data, places in pools.items() for place in places))
+    chosen = {own[place] for place in choose("random", own, settings.budget or 0, seed=settings.seed)}
+    return {data: [place for place in places if ids[data][place] in chosen] for data, places in pools.items()}
 
 
 def _minutes(settings: LlmServer, requests: int, tokens: float, seconds: float) -> float:

@@ -287,6 +287,18 @@ def test_check_knows_what_is_kept_of_a_run_that_stopped_and_that_a_limit_is_too_
         assert len(server.bodies) == 44, "what the message names needs no further request"
 
 
+def test_check_counts_the_draws_of_a_server_without_probabilities(values: Values, tmp_path: Path) -> None:
+    with serving(lambda prompt: (by_word(prompt)[0], None)) as server:
+        plain = values(server, budget=10, samples=3)
+        (before,) = estimate_asks(make_recipe(plain))
+        assert (before.requests, before.draws) == (34, 3)
+        answer_rows(make_recipe(plain), lambda event: None, train_students)
+        (after,) = estimate_asks(make_recipe(plain))
+        assert (after.rows, after.requests, after.kept, after.draws) == (34, 0, 3 * 34, 1)
+        (more,) = estimate_asks(make_recipe(values(server, budget=20, samples=3)))
+        assert (more.requests, more.kept) == (3 * 10, 3 * 34)
+
+
 def test_of_texts_alone_the_unlabelled_rows_are_all_rows(values: Values) -> None:
     with serving(by_word) as server:
         answered = answer_rows(make_recipe(values(server, rows="unlabelled")), lambda event: None, train_students)

@@ -34,6 +34,7 @@ class AskEstimate:
     minutes: float
     timed: bool  # by answers of this model that were kept
     cost: float | None
+    draws: int = 1  # how often each row will be asked if the server gives no log-probabilities, while that is not known
     short: str = ""  # which limits of the recipe its teacher's requests go past
 
 
@@ -77,10 +78,14 @@ def _estimate(teacher: LlmTeacher, task: str, splits: list[TaskData]) -> AskEsti
     asked = {data: teacher.rows(data).tolist() for data in splits if not data.split.startswith("test")}
     if settings.budget and not settings.only:
         asked |= _within(settings, {data: places for data, places in asked.items() if not data.split.startswith("dev")})
-    for data, places in asked.items():
-        for texts in texts_of(data, places).values():
-            asks = teacher.asks(texts)
-            known = teacher.cache.known(teacher.keys(texts))
+    texts_by_split = [list(texts_of(data, places).values()) for data, places in asked.items()]
+    # Whether the server gives probabilities shows in the first answer of a split; where not, draws were kept.
+    firsts = [texts[0] for texts in texts_by_split if texts]
+    draws = any(teacher.known(teacher.asks(texts, draws=True)) for texts in firsts)
+    for split in texts_by_split:
+        for texts in split:
+            asks = teacher.asks(texts, draws=draws)
+            known = teacher.known(asks)
             rows, kept, requests = rows + 1, kept + known, requests + len(asks) - known
             tokens_in += sum(ask.tokens - ask.length for ask in asks[known:])
             length += sum(ask.length for ask in asks[known:])
@@ -96,6 +101,7 @@ def _estimate(teacher: LlmTeacher, task: str, splits: list[TaskData]) -> AskEsti
         minutes=_minutes(settings, requests, tokens_in + length, seconds or ASSUMED),
         timed=seconds is not None,
         cost=settings.cost(tokens_in, length),
+        draws=settings.samples if settings.answers == "auto" and not kept else 1,
     )
 
 

@@ -139,17 +139,20 @@ class LlmTeacher:
         wanted = [place for place, name in enumerate(ids) if own[place] and (self.only is None or name in self.only)]
         return np.array(sorted(wanted, key=lambda place: rank[ids[place]]), np.int64)
 
-    def asks(self, texts: Sequence[str], again: bool = False) -> list[Ask]:
-        """Return the requests about one row, as far as they are known before the first is answered."""
-        prompt, draws = self.prompt(texts, again), self.settings.answers == "samples"
-        if not draws:
+    def asks(self, texts: Sequence[str], again: bool = False, draws: bool = False) -> list[Ask]:
+        """Return the requests about one row, as far as they are known before the first is answered.
+
+        `draws` where it is known that answers are drawn several times.
+        """
+        prompt = self.prompt(texts, again)
+        if not draws and self.settings.answers != "samples":
             return [Ask(prompt, SENTENCE if again else self.prompt.decisive)]
         length = SENTENCE if again else self.prompt.longest
         return [Ask(prompt, length, False, number) for number in range(self.settings.samples)]
 
-    def keys(self, texts: Sequence[str]) -> list[str]:
-        """Return the digests of the requests about one row."""
-        return [request_key(ask.body(self.settings.model)) for ask in self.asks(texts)]
+    def known(self, asks: Sequence[Ask]) -> int:
+        """Count the requests that were answered before."""
+        return self.cache.known([request_key(ask.body(self.settings.model)) for ask in asks])
 
     def asked(self) -> dict[str, Any]:
         """Return what the answers took that were asked for through this object, for the record of a run."""

@@ -316,6 +316,21 @@ def test_a_ranking_of_texts_alone_is_not_asked_for_labels(values: Values) -> Non
     assert "name train" in str(caught.value) and "write labels" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("dev", "said"), [(True, "no training row was labelled by hand"), (False, "no hand-labelled row")]
+)
+def test_the_report_that_a_run_writes_says_whose_answers_the_labels_are(
+    values: Values, tmp_path: Path, dev: bool, said: str
+) -> None:
+    with serving(by_word) as server:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(values(server, dev=dev, budget=30)), encoding="utf-8")
+        done("run", path)
+    page = (tmp_path / "runs" / "small" / "report.md").read_text(encoding="utf-8")
+    assert said in page
+    assert re.search(r"\| mood \| .* \| 30 \| ", page), "training rows are those that were answered"
+
+
 def test_answers_of_the_student_agree_with_those_of_the_language_model(values: Values) -> None:
     with serving(by_word) as server:
         plain = values(server) | {"encoder": {"name": "static", "max_length": 24}}

@@ -171,7 +171,9 @@ def run(
         asks = [] if run_stages else _asks(loaded, watch)
         planned = None if run_stages or unanswered(loaded) else make_study(loaded, watch)
         runs = run_study(loaded, watch, run_stages) if run_stages else ()
-        page = _report_of(runs[0].folder, loaded, watch) if runs and report else None
+        # What a language model answered is in the recipe of the run alone: which rows, and which labels are its own.
+        told = load(runs[0].folder / "recipe.yaml", None) if runs and unanswered(loaded) else loaded
+        page = _report_of(runs[0].folder, told, watch) if runs and report else None
     if dry_run:
         terminal.show_asks(asks)
     if planned:

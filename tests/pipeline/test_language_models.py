@@ -22,6 +22,7 @@ from understill import cli
 from understill.engines.study import run, train_students
 from understill.errors import UserError
 from understill.pipeline.language_models import answer_rows, show_prompts_of, unanswered
+from understill.pipeline.llm_estimate import estimate_asks
 from understill.pipeline.plan.planner import make_plan
 from understill.pipeline.record import read_record
 from understill.pipeline.soft_targets import asked_of
@@ -46,12 +47,16 @@ def rows(count: int, first: int = 0) -> list[tuple[str, str]]:
     return [(f"number {n}: the film was {words[n % 2][0]}", words[n % 2][1]) for n in range(first, first + count)]
 
 
+def write(path: Path, lines: list[tuple[str, str]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *lines])
+
+
 @pytest.fixture
 def values(tiny: Path, tmp_path: Path) -> Values:
     """A function that gives a recipe with texts, names of labels and a language model, as plain values."""
     for name, lines in {"pool": rows(80), "dev": rows(24, 200)}.items():
-        with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([("text", "label"), *lines])
+        write(tmp_path / f"{name}.csv", lines)
 
     def make(server: LlmServer, *, dev: bool = True, **llm: Any) -> dict[str, Any]:
         task = {"text": "text", "unlabelled": str(tmp_path / "pool.csv"), "labels": {"negative": "bad", "positive": ""}}
@@ -258,6 +263,81 @@ def test_check_says_what_answers_will_take_and_prompts_can_be_looked_at(values: 
         assert re.search(r"llm +│ mood +│ 104 +│ 0 +│ 104 ", done("check", path)[0])
     assert prompts.count("negative: bad\npositive\n") == 2
     assert "text: number 0: the film was good\nAnswer:" in prompts
+
+
+def test_check_counts_the_rows_that_a_budget_takes_of_all_files(values: Values, tmp_path: Path) -> None:
+    with serving(by_word) as server:
+        plain = values(server, budget=70, seed=2)
+        for name, lines in {"train": rows(40, 400), "dev": rows(24, 200)}.items():
+            write(tmp_path / f"{name}.csv", lines)
+        plain["tasks"]["mood"]["train"] = str(tmp_path / "train.csv")
+        (before,) = estimate_asks(make_recipe(plain))
+        assert (before.rows, before.requests) == (70 + 24, 70 + 24)
+        answer_rows(make_recipe(plain), lambda event: None, train_students)
+        run(make_recipe(plain))
+        assert len(server.bodies) == 70 + 24
+        (after,) = estimate_asks(make_recipe(plain))
+        assert (after.requests, after.kept, after.short) == (0, 70 + 24, "")
+
+
+def test_check_knows_what_is_kept_of_a_run_that_stopped_and_that_a_limit_is_too_low(values: Values) -> None:
+    with serving(by_word) as server:
+        plain = values(server, budget=40, max_requests=44, concurrency=1)
+        (before,) = estimate_asks(make_recipe(plain))
+        assert (
+            before.short == "llm would stop at llm.max_requests: 44, for it needs about 64 with what was spent before"
+        )
+        with pytest.raises(UserError, match=r"20 of 40 rows of train are answered .* with llm\.budget: 20$"):
+            run(make_recipe(plain))
+        (after,) = estimate_asks(make_recipe(plain))
+        assert (after.requests, after.kept) == (20, 44)
+        plain["teachers"][0]["llm"]["budget"] = 20
+        run(make_recipe(plain))
+        assert len(server.bodies) == 44, "what the message names needs no further request"
+
+
+def test_check_counts_the_draws_of_a_server_without_probabilities(values: Values, tmp_path: Path) -> None:
+    with serving(lambda prompt: (by_word(prompt)[0], None)) as server:
+        plain = values(server, budget=10, samples=3)
+        (before,) = estimate_asks(make_recipe(plain))
+        assert (before.requests, before.draws) == (34, 3)
+        answer_rows(make_recipe(plain), lambda event: None, train_students)
+        (after,) = estimate_asks(make_recipe(plain))
+        assert (after.rows, after.requests, after.kept, after.draws) == (34, 0, 3 * 34, 1)
+        (more,) = estimate_asks(make_recipe(values(server, budget=20, samples=3)))
+        assert (more.requests, more.kept) == (3 * 10, 3 * 34)
+
+
+def test_of_texts_alone_the_unlabelled_rows_are_all_rows(values: Values) -> None:
+    with serving(by_word) as server:
+        answered = answer_rows(make_recipe(values(server, rows="unlabelled")), lambda event: None, train_students)
+        assert len(Path(answered.tasks["mood"].train[0]).read_text().splitlines()) == 80
+        made = run(make_recipe(values(server, rows="unlabelled")))
+        assert len(server.bodies) == 80 + 24
+    assert read_record(made.folder)["asked"]["llm"]["mood"]["rows"] == 104
+
+
+def test_a_ranking_of_texts_alone_is_not_asked_for_labels(values: Values) -> None:
+    with serving(by_word) as server, pytest.raises(UserError) as caught:
+        plain = values(server, dev=False)
+        plain["tasks"]["mood"] = {"text": ["text", "text"], "unlabelled": "pool.csv", "kind": "ranking"}
+        make_recipe(plain)
+    assert "name train" in str(caught.value) and "write labels" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dev", "said"), [(True, "no training row was labelled by hand"), (False, "no hand-labelled row")]
+)
+def test_the_report_that_a_run_writes_says_whose_answers_the_labels_are(
+    values: Values, tmp_path: Path, dev: bool, said: str
+) -> None:
+    with serving(by_word) as server:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(values(server, dev=dev, budget=30)), encoding="utf-8")
+        done("run", path)
+    page = (tmp_path / "runs" / "small" / "report.md").read_text(encoding="utf-8")
+    assert said in page
+    assert re.search(r"\| mood \| .* \| 30 \| ", page), "training rows are those that were answered"
 
 
 def test_answers_of_the_student_agree_with_those_of_the_language_model(values: Values) -> None:

@@ -180,10 +180,13 @@ def run(
         return
     engine = cluster or _engine(loaded, processes)
     from understill.engines.study import run_study
+    from understill.pipeline.language_models import unanswered
 
     with tidy(), engine as run_stages, progress.LiveProgress() as watch:
         runs = run_study(loaded, watch, run_stages)
-        page = _report_of(runs[0].folder, loaded, watch) if report else None
+        # What a language model answered is in the recipe of the run alone: which rows, and which labels are its own.
+        complete = load(runs[0].folder / "recipe.yaml", None) if unanswered(loaded) else loaded
+        page = _report_of(runs[0].folder, complete, watch) if report else None
     studies.show_study(runs)
     if page:
         console.say(f"report: {page}")

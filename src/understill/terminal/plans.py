@@ -65,6 +65,12 @@ def show_asks(asks: Sequence[AskEstimate]) -> None:
     console.show_table("to be asked", columns, (), rows)
     if not all(each.timed for each in asks):
         console.say("times assume a second for each answer; after the first answers they are the server's own")
+    if (draws := max(each.draws for each in asks)) > 1:
+        console.say(
+            f"a server that gives no log-probabilities is asked {draws} times about each row: samples: 1 for once"
+        )
+    for short in dict.fromkeys(each.short for each in asks if each.short):
+        console.say(short)
 
 
 def show_plan(study: Study, times: Mapping[str, Estimate] | None = None) -> None:

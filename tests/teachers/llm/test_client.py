@@ -25,6 +25,7 @@ from understill.tasks import Task
 from understill.teachers import LlmTeacher, LlmType, Opening
 from understill.teachers.llm import client
 from understill.teachers.llm.cache import AnswerCache
+from understill.teachers.llm.choose import choose
 
 Stand = Callable[..., TaskData]
 MOOD = Task("mood", "classification", ("text",), "label", ("negative", "positive"))
@@ -120,6 +121,24 @@ def test_a_server_that_is_gone_stops_the_run_and_says_that_answers_are_kept(stan
         assert len(server.asked) < 40, "it does not go on for all rows"
 
 
+def test_where_no_server_is_there_the_first_row_says_so(stand: Stand, tmp_path: Path) -> None:
+    data = stand(MOOD, ROWS)
+    with serving(by_word) as server:
+        endpoint = server.endpoint
+    teacher = open_one(tmp_path, data, endpoint, retries=2)
+    with pytest.raises(UserError, match=r"nothing is there at http://127.0.0.1:\d+/v1 \(.*\) → start the server"):
+        teacher.logits(data)
+    assert teacher.cache.spent(teacher.scope).requests == 3, "the tries of one row"
+
+
+def test_a_server_that_refuses_everything_is_not_asked_about_every_row(stand: Stand, tmp_path: Path) -> None:
+    data = stand(MOOD, ROWS)
+    with serving(by_word, lambda prompt, before: "400 no such model") as server:
+        with pytest.raises(UserError, match=r"refuses every request \(no such model\) → check model"):
+            open_one(tmp_path, data, server.endpoint, concurrency=4).logits(data)
+        assert len(server.bodies) < 24
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -204,11 +223,49 @@ def test_a_budget_stops_cleanly_holds_over_runs_and_says_how_to_go_on(
     data = stand(MOOD, ROWS)
     with serving(by_word) as server:
         for _ in range(2):  # the second run has no more money than the first
-            with pytest.raises(UserError, match=r"is reached .* of 60 rows are answered and kept → raise the limit"):
+            with pytest.raises(
+                UserError, match=r"is reached .* of 60 rows of train are answered and kept → raise the limit"
+            ):
                 open_one(tmp_path, data, server.endpoint, concurrency=4, **limit).logits(data)
         assert 20 <= len(server.bodies) <= 24, "those on the way are waited for"
         assert not np.isnan(open_one(tmp_path, data, server.endpoint, max_requests=70).logits(data)).any()
         assert set(server.asked.values()) == {1}
+
+
+def test_the_budget_that_a_reached_limit_names_takes_the_answered_rows(stand: Stand, tmp_path: Path) -> None:
+    data = stand(MOOD, ROWS)
+    with serving(by_word) as server:
+        with pytest.raises(UserError, match=r"or take these rows alone with llm\.budget: 20$"):
+            open_one(tmp_path, data, server.endpoint, concurrency=4, max_requests=20, seed=3).logits(data)
+        asked, ids = set(server.asked), data.table()["id"].to_pylist()
+        chosen = [ROWS[place] for place in choose("random", ids, 20, seed=3)]
+    assert {row for row in ROWS if any(f"text: {row}\n" in prompt for prompt in asked)} == set(chosen)
+
+
+def test_a_limit_that_is_reached_on_dev_is_not_said_to_be_a_matter_of_the_budget(stand: Stand, tmp_path: Path) -> None:
+    data = stand(MOOD, ROWS, split="dev")
+    with serving(by_word) as server:
+        with pytest.raises(UserError, match=r"20 of 60 rows of dev are answered .* goes on from there$"):
+            open_one(tmp_path, data, server.endpoint, max_requests=20, concurrency=1).logits(data)
+        asked = len(server.bodies)
+        logits = open_one(tmp_path, data, server.endpoint, max_requests=20, dev=20).logits(data)
+        assert len(server.bodies) == asked and (~np.isnan(logits[:, 0])).sum() == 20, "a smaller dev is answered"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 20])
+def test_a_limit_that_is_reached_while_calibrating_says_how_to_go_on(stand: Stand, tmp_path: Path, limit: int) -> None:
+    data = stand(MOOD, ROWS)
+    message = rf"\({limit} of {limit}\); \d+ of 60 rows .* → raise the limit"
+    with serving(by_word) as server, pytest.raises(UserError, match=message):
+        open_one(tmp_path, data, server.endpoint, calibrate=True, max_requests=limit, concurrency=1).logits(data)
+
+
+def test_a_text_without_content_that_gets_no_answer_is_said_to_be_the_reason(stand: Stand, tmp_path: Path) -> None:
+    data = stand(MOOD, ROWS)
+    with serving(by_word, lambda prompt, before: "400 too short" if "text: N/A" in prompt else "") as server:
+        with pytest.raises(UserError, match=r"without content gets no answer \(too short\) → .* leave calibrate out"):
+            open_one(tmp_path, data, server.endpoint, calibrate=True).logits(data)
+        assert len(server.bodies) < 10, "before the rows are paid for"
 
 
 def test_no_more_requests_and_tokens_a_minute_are_sent_than_allowed(stand: Stand, tmp_path: Path) -> None:
@@ -221,6 +278,12 @@ def test_no_more_requests_and_tokens_a_minute_are_sent_than_allowed(stand: Stand
         rate = tokens / 12 * 60
         open_one(tmp_path, data, server.endpoint, model="b", tokens_per_minute=rate, concurrency=12).logits(data)
         assert server.times[-1] - server.times[0] >= 1.5, "and the tokens of ten at once"
+
+
+def test_texts_in_other_scripts_count_for_more_tokens_than_english_of_that_length() -> None:
+    english, korean = "the money has not come back yet " * 4, "아직 돈이 들어오지 않았습니다. 언제쯤 처리되는지 " * 4
+    assert client.Ask(english, 1).tokens == len(english) // 4 + 1
+    assert client.Ask(korean, 1).tokens > len(korean) / 2
 
 
 def test_many_are_asked_at_a_time_but_not_more_than_allowed(stand: Stand, tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ class TaskSpec(Section):
     def _unlabelled_faults(self) -> Iterator[Fault]:
         """Yield what a language model has to be told where no row has a label."""
         key = "labels" if self.task_kind.named else "range"
-        if not getattr(self, key):
+        if not getattr(self, key) and not self.task_kind.grouped:
             fix = "[0, 5]" if key == "range" else "{billing: money was charged, login: the password fails}"
             yield "", f"no row has a label, and it does not say which there are → write {key}: {fix}, or name train"
         if self.task_kind.grouped:

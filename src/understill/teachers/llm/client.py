@@ -24,8 +24,9 @@ PASSING = frozenset({408, 409, 425, 429})
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 120.0
 #: The likeliest tokens that are asked for; no server gives more.
 TOPS = 20
-#: Characters of a token, about, before the server has counted.
-CHARACTERS = 4
+#: Bytes of a token, about, before the server has counted: four letters of English, or a little more than a syllable of
+#: Korean, where counting characters would find a third of the tokens.
+TOKEN_BYTES = 4
 #: More tokens than any answer takes, however a server counts.
 MOST_TOKENS = 2**31
 #: Rows in a row without an answer, after which the server is taken to be gone.
@@ -56,7 +57,7 @@ class Ask:
     @property
     def tokens(self) -> int:
         """About how many tokens it takes."""
-        return len(self.prompt) // CHARACTERS + self.length
+        return _tokens(self.prompt) + self.length
 
 
 class NoAnswer(Exception):
@@ -96,7 +97,8 @@ class LlmClient:
     def __init__(self, name: str, settings: LlmServer, cache: AnswerCache, scope: str) -> None:
         self.name, self.settings, self.cache, self.scope = name, settings, cache, scope
         self.requests, self.tokens = Bucket(settings.requests_per_minute), Bucket(settings.tokens_per_minute)
-        self.paused_until, self.failures = 0.0, 0
+        self.paused_until, self.failures, self.refusals = 0.0, 0, 0
+        self.reached = self.answered = False  # whether it was there at all, and whether any request was answered
         self._secret = _secret(name, settings)
         self._http: httpx.AsyncClient | None = None
 
@@ -121,6 +123,7 @@ class LlmClient:
         body = ask.body(self.settings.model)
         key = request_key(body)
         if (kept := self.cache.get(key)) is not None:
+            self.answered = True
             return kept
         last = ""
         for attempt in range(self.settings.retries + 1):
@@ -134,9 +137,12 @@ class LlmClient:
             self.cache.count_request(self.scope)
             reply, last = await self._send(body)
             if reply is not None:
-                self.failures = 0
+                self.failures, self.answered = 0, True
                 self.cache.put(key, self.settings.model, reply, self.scope)
                 return reply
+        if not self.reached:
+            fix = "start the server, or check endpoint"
+            raise UserError(f"teacher {self.name}: nothing is there at {self.settings.endpoint} ({last}) → {fix}")
         self.failures += 1
         if self.failures >= max(GONE, self.settings.concurrency):
             what = f"{self.settings.endpoint} has stopped answering ({last})"
@@ -149,10 +155,15 @@ class LlmClient:
         assert self._http
         try:
             response = await self._http.post(f"{self.settings.endpoint}/chat/completions", json=body)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            return None, self._clean(str(error) or type(error).__name__)
         except httpx.TimeoutException:
+            self.reached = True
             return None, f"no answer within {self.settings.timeout:g} s"
         except (httpx.TransportError, httpx.DecodingError) as error:
+            self.reached = True
             return None, self._clean(str(error) or type(error).__name__)
+        self.reached = True
         if response.status_code in PASSING or response.status_code >= 500:
             if wait := _retry_after(response.headers.get("retry-after")):
                 self.paused_until = max(self.paused_until, time.monotonic() + min(wait, LONGEST_PAUSE))
@@ -176,6 +187,10 @@ class LlmClient:
             return UserError(f"{place} does not know this address or model (status {status}) → {fix}")
         if status == 402:
             return UserError(f"{place} wants to be paid first (status 402) → see to your account, then run again")
+        self.refusals += 1
+        if self.refusals >= GONE and not self.answered:
+            what = f"refuses every request ({self._clean(response.text[:300])})"
+            return UserError(f"{place} {what} → check model, and what else it names")
         return Refused(self._clean(response.text[:300]))
 
     def _within_budget(self) -> None:
@@ -207,10 +222,15 @@ def _reply(body: Any, seconds: float) -> LlmReply:
     usage = body.get("usage") or {}
     content = (choice.get("logprobs") or {}).get("content") or ()
     tops = tuple(_tops(position) for position in content)
-    counted = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or max(1, len(text) // CHARACTERS))
+    counted = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or max(1, _tokens(text)))
     tokens_in, tokens_out = (min(max(0, int(each)), MOST_TOKENS) for each in counted)
     text = text.encode("utf-8", "replace").decode()  # half a character cannot be kept
     return LlmReply(text, tuple(each for each in tops if each), tokens_in, tokens_out, seconds)
+
+
+def _tokens(text: str) -> int:
+    """Return about how many tokens a text has."""
+    return len(text.encode("utf-8", "replace")) // TOKEN_BYTES
 
 
 def _tops(position: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:

@@ -21,6 +21,7 @@ from understill.recipe import Recipe
 from understill.recipe.schema import LlmServer, LlmSpec
 from understill.teachers.llm.answers import calibrated, drawn, read_reply, read_text
 from understill.teachers.llm.cache import AnswerCache, LlmReply, request_key
+from understill.teachers.llm.choose import random_order
 from understill.teachers.llm.client import Ask, LlmClient, NoAnswer, OutOfBudget, Refused
 from understill.teachers.llm.prompts import EMPTY, TEMPLATE, Prompt, make_prompt, texts_of
 from understill.teachers.llm.usage import Usage
@@ -65,7 +66,13 @@ class LlmType:
         digest = spec.digest_with(LlmType.digest_of(spec, recipe), train.fingerprint)
         only = _ids(recipe.find(spec.llm.only)) if spec.llm.only else None
         scope = f"{recipe.name}/{spec.name}"
-        return LlmTeacher(opening.name, digest, spec.llm, prompt, AnswerCache(opening.cache), scope, only)
+        # Where no training row has gold, the training rows are the unlabelled files: nothing is left to choose between.
+        texts_alone = reported.goldless or "train" in reported.silver
+        settings = spec.llm.model_copy(update={"rows": "all"}) if texts_alone else spec.llm
+        wanted = ("train", "unlabelled") if settings.rows == "all" else (settings.rows,)
+        nested = spec.llm.choose == "random" and sum(split in opening.data.splits for split in wanted) == 1
+        cache = AnswerCache(opening.cache)
+        return LlmTeacher(opening.name, digest, settings, prompt, cache, scope, only, nested)
 
 
 def _template(spec: LlmSpec, recipe: Recipe) -> str:
@@ -93,6 +100,7 @@ class LlmTeacher:
     cache: AnswerCache
     scope: str  # under which money is counted
     only: frozenset[str] | None = None
+    nested: bool = False  # whether the rows of a smaller budget are those that are asked about first
     usage: Usage = field(default_factory=Usage, init=False)  # of the answers that were asked for through this object
 
     def logits(self, data: TaskData, progress: Progress | None = None) -> Logits:
@@ -103,7 +111,7 @@ class LlmTeacher:
             progress(data.rows - len(rows))
         if not len(rows):
             return result
-        logged = run(self._all(texts_of(data, rows.tolist()).values(), progress))
+        logged = run(self._all(texts_of(data, rows.tolist()).values(), data.split, progress))
         answered = ~np.isnan(logged).any(axis=1)
         if answered.any():
             order = data.task.kind.order(self.prompt.task, data.task)
@@ -111,22 +119,29 @@ class LlmTeacher:
         return result
 
     def rows(self, data: TaskData) -> NDArray[np.int64]:
-        """Return the places of the rows of a split that are asked about."""
+        """Return the places of the rows of a split that are asked about, in the order in which a smaller `dev` or a
+        smaller random budget would take them: where a limit stops a run, such a part is answered.
+        """
         ids = data.table()["id"].to_pylist()
         if data.split.startswith(("dev", "test")):
-            places = np.arange(data.rows)
             # The ids are hashes, so that the lowest ones are a fair sample, and the same one in every run.
-            return np.sort(np.argsort(ids, kind="stable")[: self.settings.dev]) if self.settings.dev else places
+            return np.argsort(ids, kind="stable")[: self.settings.dev]
         split = "unlabelled" if data.split == "unlabelled" else "train"
         if self.settings.rows not in ("all", split):
             return np.zeros(0, np.int64)
         own = source_rows(data) == np.arange(data.rows)  # what augmentation made is not paid for
-        wanted = [own[place] and (self.only is None or name in self.only) for place, name in enumerate(ids)]
-        return np.flatnonzero(wanted)
+        first = {name: place for place, name in reversed(list(enumerate(ids)))}  # texts may be there twice
+        names = list(first)
+        rank = {names[place]: number for number, place in enumerate(random_order(names, self.settings.seed))}
+        wanted = [place for place, name in enumerate(ids) if own[place] and (self.only is None or name in self.only)]
+        return np.array(sorted(wanted, key=lambda place: rank[ids[place]]), np.int64)
 
-    def asks(self, texts: Sequence[str]) -> list[Ask]:
-        """Return the requests about one row, as far as they are known before the first is answered."""
-        if self.settings.answers == "samples":
+    def asks(self, texts: Sequence[str], draws: bool = False) -> list[Ask]:
+        """Return the requests about one row, as far as they are known before the first is answered.
+
+        `draws` where it is known that answers are drawn several times.
+        """
+        if draws or self.settings.answers == "samples":
             return self.draws(texts)
         return [Ask(self.prompt(texts), self.prompt.decisive)]
 
@@ -135,9 +150,9 @@ class LlmTeacher:
         prompt, length = self.prompt(texts), self.prompt.longest
         return [Ask(prompt, length, False, number) for number in range(self.settings.samples)]
 
-    def keys(self, texts: Sequence[str]) -> list[str]:
-        """Return the digests of the requests about one row."""
-        return [request_key(ask.body(self.settings.model)) for ask in self.asks(texts)]
+    def known(self, asks: Sequence[Ask]) -> int:
+        """Count the requests that were answered before."""
+        return self.cache.known([request_key(ask.body(self.settings.model)) for ask in asks])
 
     def asked(self) -> dict[str, Any]:
         """Return what the answers took that were asked for through this object, for the record of a run."""
@@ -152,7 +167,9 @@ class LlmTeacher:
 
     # One after the other, and many at a time -------------------------------------------------------------------------
 
-    async def _all(self, texts: Collection[tuple[str, ...]], progress: Progress | None) -> NDArray[np.float64]:
+    async def _all(
+        self, texts: Collection[tuple[str, ...]], split: str, progress: Progress | None
+    ) -> NDArray[np.float64]:
         """Ask about all rows; return the log-probabilities of the choices, [rows, choices]."""
         logged = np.full((len(texts), len(self.prompt.names)), np.nan)
         async with LlmClient(self.name, self.settings, self.cache, self.scope) as client:
@@ -160,14 +177,13 @@ class LlmTeacher:
             rows = enumerate(texts)
             first = next(rows)  # alone: what is wrong with the server shows before many are asked
             await session.work(iter([first]), logged, progress)
+            empty = await session.empty() if self.settings.calibrate else []
             workers = [session.work(rows, logged, progress) for _ in range(self.settings.concurrency)]
             await asyncio.gather(*workers)
             if session.error:
-                raise self._stopped(session.error, int((~np.isnan(logged[:, 0])).sum()), len(texts))
-            if self.settings.calibrate:
-                empty = [await session.row(tuple(text for _ in self.prompt.task.text)) for text in EMPTY]
-                answered = [each for each in empty if each is not None]
-                logged = calibrated(logged, np.log(np.exp(answered).mean(axis=0))) if answered else logged
+                raise self._stopped(session.error, int((~np.isnan(logged[:, 0])).sum()), len(texts), split)
+            if answered := [each for each in empty if each is not None]:
+                logged = calibrated(logged, np.log(np.exp(answered).mean(axis=0)))
         if session.failed > TOO_MANY * len(texts):
             what = f"{session.failed:,} of {len(texts):,} rows got no answer ({session.last})"
             raise UserError(f"teacher {self.name}: {what} → see to the server and run again; what it answered is kept")
@@ -176,13 +192,14 @@ class LlmTeacher:
             log.warning("teacher %s: %s; of %s in all", self.name, counts, f"{len(texts):,}")
         return logged
 
-    def _stopped(self, error: UserError, answered: int, rows: int) -> UserError:
+    def _stopped(self, error: UserError, answered: int, rows: int, split: str) -> UserError:
         if not isinstance(error, OutOfBudget):
             return error
-        what = f"{answered:,} of {rows:,} rows are answered and kept"
-        fewer = f"take fewer rows with llm.budget: {max(1, answered)}"
-        fix = f"raise the limit and run again, which goes on from there, or {fewer}"
-        return UserError(f"{error}; {what} → {fix}")
+        what = f"{answered:,} of {rows:,} rows of {split} are answered and kept"
+        fix = "raise the limit and run again, which goes on from there"
+        only = self.nested and answered and not split.startswith(("dev", "test"))
+        fewer = f", or take these rows alone with llm.budget: {answered}" if only else ""
+        return UserError(f"{error}; {what} → {fix}{fewer}")
 
 
 class _Session:
@@ -214,6 +231,21 @@ class _Session:
                 self.error = self.error or error
             if progress:
                 progress(1)
+
+    async def empty(self) -> list[NDArray[np.float64] | None]:
+        """Ask about texts without content; what is wrong with one of them stops the run, as it decides every row."""
+        answers = []
+        try:
+            for text in EMPTY if not self.error else ():
+                answers.append(await self.row(tuple(text for _ in self.teacher.prompt.task.text)))
+        except (NoAnswer, Refused) as error:
+            fix = "see to the server and run again, or leave calibrate out"
+            self.error = UserError(
+                f"teacher {self.teacher.name}: a text without content gets no answer ({error}) → {fix}"
+            )
+        except UserError as error:
+            self.error = error
+        return answers
 
     async def row(self, texts: Sequence[str]) -> NDArray[np.float64] | None:
         """Ask about one row; None where what is answered cannot be read."""

@@ -11,7 +11,7 @@ import pytest
 
 from understill import code_digest as module_of
 from understill.artifact import Artifact
-from understill.code_digest import DECIDES, NEUTRAL, PACKAGE, code_digest, essence
+from understill.code_digest import DECIDES, NEUTRAL, PACKAGE, code_digest, without_comments
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
@@ -51,9 +51,9 @@ def changed(copy: Path, module: str, old: str, new: str) -> set[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_only_comments_and_docstrings_are_left_out(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
-    bare = essence(source)
+    bare = without_comments(source)
     assert ast.dump(ast.parse(bare)) == without_docstrings(source)
-    assert essence(bare) == bare, "no comment and no blank line is left"
+    assert without_comments(bare) == bare, "no comment and no blank line is left"
 
 
 def test_a_changed_loss_trains_all_models_again_and_makes_nothing_else_again(copy: Path) -> None:

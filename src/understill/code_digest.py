@@ -1,4 +1,4 @@
-"""The code as a fact: a digest of the modules that decide what an artefact of each kind holds."""
+"""Digest of the code that determines the content of each kind of artefact."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def code_digest(kind: str, package: Path = PACKAGE) -> str:
 @cache
 def _digest(path: Path) -> str:
     """Return the digest of a module, which several kinds may depend on."""
-    return fingerprint(essence(path.read_text(encoding="utf-8")))
+    return fingerprint(without_comments(path.read_text(encoding="utf-8")))
 
 
 def _files(package: Path, place: str) -> list[Path]:
@@ -63,7 +63,7 @@ def _files(package: Path, place: str) -> list[Path]:
     return [path for path in files if path.relative_to(package).with_suffix("").as_posix() not in NEUTRAL]
 
 
-def essence(source: str) -> str:
+def without_comments(source: str) -> str:
     """Return source without comments, blank lines and the content of docstrings.
 
     By patterns, since a syntax tree takes twenty times as long and is another one in every version of Python.

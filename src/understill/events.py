@@ -1,4 +1,4 @@
-"""Events: what happens while something is made, as plain facts for whoever watches."""
+"""Events: progress of a run, as plain data for any listener."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_the_largest_difference_and_the_changed_labels_are_counted() -> None:
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_what_is_no_number_is_a_difference(broken: float) -> None:
     result = compare("mood/dev", output(MOOD, [[0, 1]]), output(MOOD, [[0, broken]]))
-    with pytest.raises(UserError, match="does not say what the model says"):
+    with pytest.raises(UserError, match="logits differ from the model's"):
         refuse_difference([result])
 
 
@@ -78,7 +78,7 @@ def test_the_limit_as_it_is_typed_is_met_by_the_loss_of_one_row_in_two_hundred()
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_a_score_that_is_no_number_is_refused_whatever_the_limit(broken: float) -> None:
-    with pytest.raises(UserError, match=r"scores that are no numbers: stars/dev mse 0.5000 → \w+ → write --to onnx"):
+    with pytest.raises(UserError, match=r"int8 scores are NaN: stars/dev mse 0.5000 → \w+ → write --to onnx"):
         refuse_loss([Rounded("stars/dev", "mse", 0.5, broken)], 1e9)
 
 

@@ -55,7 +55,7 @@ def test_every_task_that_reads_so_many_texts_answers(predictor: TorchModel) -> N
 def test_answers_that_are_no_numbers_are_refused_with_their_count(predictor: TorchModel, broken: float) -> None:
     mood = predictor.tasks[0]
     refuse_no_numbers("it", "mood/dev", Predictions(mood, np.array([[0, 1]], np.float32)))
-    with pytest.raises(UserError, match=r"it answers 1 of 2 rows of mood/dev with what is no number → mend it"):
+    with pytest.raises(UserError, match=r"it gives NaN or infinite outputs for 1 of 2 rows of mood/dev → mend it"):
         refuse_no_numbers("it", "mood/dev", Predictions(mood, np.array([[0, 1], [0, broken]], np.float32)), "mend it")
 
 
@@ -65,7 +65,7 @@ def test_a_model_that_answers_with_no_number_is_refused_for_texts_and_for_files(
     model = load(model_folder)
     assert isinstance(model, TorchModel)
     model.model.heads.tasks[0].get_submodule("out").bias.data[:] = float("nan")
-    refusal = r"model answers 2 of 2 rows of mood with what is no number → its weights are broken"
+    refusal = r"model gives NaN or infinite outputs for 2 of 2 rows of mood → its weights are broken"
     assert model.predict(["good", "bad"], tasks=["topic"])
     with pytest.raises(UserError, match=refusal):
         model.predict(["good", "bad"])

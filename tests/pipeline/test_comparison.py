@@ -115,7 +115,7 @@ def test_rows_are_joined_whatever_their_order(tmp_path: Path) -> None:
     ((row,),) = (each.compared for each in compare([str(one), str(two)]))
     assert (row.difference.delta, row.difference.p, row.verdict) == (0.0, 1.0, 0)
     assert compare([str(one), str(two)])[0].claim == (
-        "Nothing may be claimed of B against A. On mood there is no difference."
+        "No significant difference between B and A. On mood there is no difference."
     )
 
 
@@ -149,7 +149,7 @@ def test_models_that_may_be_alike_are_not_told_apart(tmp_path: Path) -> None:
     names = [run_of(tmp_path, "one", [0.8]), run_of(tmp_path, "two", [0.8], first=9)]
     claim = compare(names)[0].claim
     assert claim.startswith(
-        "Nothing may be claimed of B against A. On mood the difference of B from A may be chance: +"
+        "No significant difference between B and A. On mood B does not differ significantly from A: +"
     )
     assert "a true difference of 8.4 would have been found with a probability of 80 %" in claim
 
@@ -360,7 +360,7 @@ def test_one_set_of_teachers_for_all_seeds_limits_the_claim(tmp_path: Path) -> N
             cell["answers"] = each
         write_record(strong / "run.json", record)
         claim = compare([weak, str(strong)])[0].claim
-        assert ("with these very teachers" in claim) == shared
+        assert ("with the same teachers" in claim) == shared
         assert ("other seeds of the same recipes" in claim) != shared
 
 

@@ -63,7 +63,8 @@ def test_the_encoder_goes_all_of_the_way_where_it_has_to_learn_and_pinned_trains
     assert chosen["settings"]["training"]["contrastive"] == {"steps": 90, "share": 1.0}
     (tuned,) = [event for event in events if isinstance(event, Tuned)]
     assert tuned.reasons[-1].startswith(
-        "the contrastive stage moves the encoder all of the way (on 60 held-out rows: frozen "
+        "the encoder's weights move all of the way towards the end of the contrastive stage "
+        "(on 60 held-out rows: frozen "
     )
     monkeypatch.setattr(contrastive_share, "first_weights", None)
     pinned = result.folder / "pinned.yaml"

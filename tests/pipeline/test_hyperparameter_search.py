@@ -44,7 +44,7 @@ def open_recipe(recipe_values: dict[str, Any]) -> Callable[..., Recipe]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows more, so that a model trains in a second; few rows are enough for a trial."""
-    monkeypatch.setattr(hyperparameters, "MORE", 96)
+    monkeypatch.setattr(hyperparameters, "EXTRA_ROWS", 96)
     monkeypatch.setattr(hyperparameters, "PASSES", 2)
     monkeypatch.setattr(hyperparameter_search, "TRIED", 40)
 
@@ -74,7 +74,7 @@ def test_more_rows_have_more_steps_and_no_lower_rate_but_fewer_passes(one: int, 
 def test_a_wider_encoder_has_a_lower_rate_and_one_without_layers_a_higher() -> None:
     assert hyperparameters._rate(shape(width=768))[0] == pytest.approx(hyperparameters._rate(shape())[0] / 2)
     assert hyperparameters._rate(shape(cut=True))[0] > hyperparameters._rate(shape())[0]
-    assert hyperparameters._rate(shape(own=True))[0] == hyperparameters.RANDOM
+    assert hyperparameters._rate(shape(own=True))[0] == hyperparameters.RANDOM_RATE
 
 
 def test_few_rows_a_class_begin_with_contrast_many_classes_with_a_probe_and_others_at_zero(
@@ -105,7 +105,7 @@ def test_what_the_recipe_gives_stays(open_recipe: Callable[..., Recipe]) -> None
 
 def test_too_few_dev_rows_choose_nothing(open_recipe: Callable[..., Recipe]) -> None:
     (model,) = make_plan(open_recipe()).models
-    few, many = (by_rule(model, shape(), dev) for dev in (hyperparameters.DEV - 1, hyperparameters.DEV))
+    few, many = (by_rule(model, shape(), dev) for dev in (hyperparameters.LEAST_DEV - 1, hyperparameters.LEAST_DEV))
     assert (few.settings.training.keep, many.settings.training.keep) == ("last", "best")
     assert any("too small to choose by" in reason for reason in few.reasons)
 
@@ -157,7 +157,7 @@ def test_few_pairs_have_a_third_of_the_steps_and_those_of_classes_begin_with_a_p
 def test_many_pairs_of_classes_are_read_together_without_a_trial_and_scores_still_have_one(
     open_recipe: Callable[..., Recipe],
 ) -> None:
-    many = hyperparameters.APART
+    many = hyperparameters.CROSS_ENCODER_FROM
     for name, count in (("follows", 1), ("similar", 2)):
         (model,) = make_plan(open_recipe(tasks=[name])).models
         form = Shape({name: many}, 3, 384, False, False, False, 10)

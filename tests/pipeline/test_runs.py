@@ -353,7 +353,7 @@ def test_predictions_that_are_silent_on_dev_are_examined_on_train(output: Predic
     first, line = str(reported.value).splitlines()
     assert first.startswith("1 of 1 teachers should not teach")
     assert line.startswith("  llm of mood: accuracy 0.0 on train, where the best constant answer has ")
-    assert "its labels seem to be mixed up, and in another order they would reach 100.0" in line
+    assert "its labels seem to be permuted; with the mapping below it would score 100.0" in line
     assert not any(model.folder.exists() for model in pipeline.make_plan(output.recipe).models), "it stops at once"
 
     write_said(output.file, mood_rows("train"))

@@ -116,7 +116,7 @@ def test_the_terminal_marks_the_score_and_says_it_below_the_table(shown: io.Stri
     scores.show_run(run_of(0.7))
     text = shown.getvalue()
     assert [cell.strip() for cell in text.splitlines()[2].strip("┃").split("┃")][2:4] == ["majority", "linear probe"]
-    assert "│     50.0 │         80.0 │ 70.0 ↓ │" in text and "(↓ below what it should beat)" in text
+    assert "│     50.0 │         80.0 │ 70.0 ↓ │" in text and "(↓ below its reference model)" in text
     assert text.index("└") < text.index(f"\n{SENTENCE}\n") < text.index("run folder")
     assert text.count("↓") == 2, "in its first metric only, and in the legend"
 

@@ -293,7 +293,7 @@ def test_a_choice_that_cannot_be_made_is_refused_before_training(
             "training is 5, which has no keys",
         ),
         ({"checkpoint": "there", "grid": {"encoder": ["a"]}}, "grid: a checkpoint is not trained here"),
-        ({"tasks": ["mood"], "models": "together", "teaches": []}, "it teaches nothing that the student learns"),
+        ({"tasks": ["mood"], "models": "together", "teaches": []}, "it teaches none of the student's tasks"),
         ({"tasks": "together", "grid": {"encoder": {"drop": [1, 2]}}}, "drop"),
         ({"checkpoint": "there", "finetune": True}, "a checkpoint is not trained here"),
     ],

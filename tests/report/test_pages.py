@@ -142,7 +142,7 @@ def test_what_is_below_what_it_should_beat_is_said_first_and_marked_in_the_table
     parts = output(majority=0.5, probe=0.9, teachers=0.6, baseline=0.65, student=0.7)
     table = next(block for block in parts[1].blocks if isinstance(block, Table))
     assert [cell.endswith("↓") for cell in table.rows[0]] == [False] * 4 + [True, False, True]
-    assert "↓ below what it should beat" in table.caption
+    assert "↓ below its reference model" in table.caption
     parts = output(majority=0.5, probe=0.6, teachers=0.9, baseline=0.65, student=0.7)
     assert isinstance(parts[0].blocks[0], Tiles) and "↓" not in to_markdown("run", parts)
 

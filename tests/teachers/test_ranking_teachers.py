@@ -125,7 +125,7 @@ def test_a_teacher_no_better_than_any_order_is_refused() -> None:
     constant = examine(ANSWER, gold, np.zeros_like(output), gold, groups=groups)
     assert (constant.score, constant.guess) == (0, 0.25)
     assert constant.fault.startswith("precision_at_1 0.0 on dev, where a random order has 25.0: it has not learnt")
-    assert "upside down" not in examine(ANSWER, gold, output, gold, groups=groups).fault
+    assert "inverted" not in examine(ANSWER, gold, output, gold, groups=groups).fault
 
 
 def test_a_ranking_must_beat_random_orders_beyond_chance() -> None:
@@ -141,7 +141,7 @@ def test_scores_of_which_the_lowest_is_best_are_found() -> None:
     gold, output, groups = exam(0.9)
     reach = 100 * examine(ANSWER, gold, output, gold, groups=groups).scores["precision_at_1"]
     fault = examine(ANSWER, gold, -output, gold, groups=groups).fault
-    assert f"upside down, and turned round they would reach {reach:.1f}: higher must be better" in fault
+    assert f"inverted; negated they would score {reach:.1f}: higher must mean better" in fault
 
 
 def test_queries_of_which_something_is_missing_are_not_scored() -> None:

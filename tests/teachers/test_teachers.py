@@ -399,7 +399,7 @@ def test_labels_in_the_wrong_order_are_found_with_the_map_to_write(order: list[i
         assert not fault
     else:
         names = ", ".join(f"{TOPIC.labels[out]}: {TOPIC.labels[order.index(out)]}" for out in range(3))
-        assert f"mixed up, and in another order they would reach {100 * (gold == output).mean():.1f}" in fault
+        assert f"permuted; with the mapping below it would score {100 * (gold == output).mean():.1f}" in fault
         assert f"labels: {{{names}}}" in fault
 
 

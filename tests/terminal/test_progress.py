@@ -88,7 +88,7 @@ def test_a_long_line_of_progress_stays_one_line(output: io.StringIO, monkeypatch
         (Chosen(("a", "b"), 6), "the best of 6 candidates teach: a, b"),
         (Evaluated(3, 0.876, {}, True), "  step 3: dev mean 87.6 (best so far)"),
         (Evaluated(3, 0.876, {}, False), "  step 3: dev mean 87.6"),
-        (Fitted(6, 9, 3, [], 1.0), "  stopped at step 6 of 9: the dev score no longer rises"),
+        (Fitted(6, 9, 3, [], 1.0), "  early stopping at step 6 of 9: no improvement on dev"),
     ],
 )
 def test_what_happens_is_told_at_once(output: io.StringIO, event: Any, line: str) -> None:

@@ -95,7 +95,7 @@ def test_seeds_have_their_mean_spread_median_and_interval(shown: io.StringIO) ->
     )
     message = " ".join(shown.getvalue().split())
     assert "On the mean of 2 tasks the student is better than the baseline: +12.0 (95 % interval +" in message
-    assert "This should hold for other seeds of the same recipes, and for other rows like these." in message
+    assert "This generalises to other seeds of the same recipes, and to other rows like these." in message
     assert message.endswith("run folder: runs/st")
 
 

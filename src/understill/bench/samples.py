@@ -1,4 +1,4 @@
-"""Texts to measure with: somebody's own, or made up."""
+"""Texts for measuring: the user's or synthetic ones."""
 
 from __future__ import annotations
 

@@ -91,7 +91,9 @@ def check(
     plan: Annotated[
         str | None,
         typer.Option(
-            "--plan", metavar="gpus=N", help="What it would take on N GPUs; rows=1e9 adds labelling, price=3 an hour's."
+            "--plan",
+            metavar="gpus=N",
+            help="Estimate time and cost on N GPUs; rows=1e9 adds labelling, price=3 is the price of a GPU hour.",
         ),
     ] = None,
 ) -> None:

@@ -74,8 +74,8 @@ def verify(
     """Check every file against its checksum, and say what mends those that differ; exits with 1 if any does.
 
     Of a run: its record and recipe, its models, soft targets and verdicts, checkpoints, exports, and the cache with the
-    answers of language models. Of one model or export a line is printed that stands for all its files, to compare with
-    somebody else's. Nothing is changed.
+    answers of language models. For a single model or export, one digest of all its files is printed, to compare with
+    another copy. Nothing is changed.
     """
     from understill.pipeline.verification import verify
     from understill.terminal import listings

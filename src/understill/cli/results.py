@@ -75,7 +75,10 @@ def compare(
         typer.Option(metavar="worse", help=f"Exit with {FAILED} where B is significantly worse than A, for scripts."),
     ] = None,
     margin: Annotated[
-        float, typer.Option(min=0, help="With --fail-if: points by which B may be worse; its whole interval must be.")
+        float,
+        typer.Option(
+            min=0, help="With --fail-if: tolerated loss in points; the whole interval has to be worse than that."
+        ),
     ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON instead of tables.")] = False,
 ) -> None:
@@ -153,7 +156,8 @@ def submit(
         Path | None, typer.Option(help="Where to write; the folder submission of the run if not given.")
     ] = None,
     fill: Annotated[
-        bool, typer.Option("--fill", help="Where no model has the task, write a sample: the majority guess of train.")
+        bool,
+        typer.Option("--fill", help="For tasks without a model, write the majority class of train as a placeholder."),
     ] = False,
     sets: Sets = None,
 ) -> None:

@@ -47,7 +47,8 @@ def predict(
     task: Tasks = None,
     columns: Annotated[str | None, typer.Option(help="The text column(s) of the file, comma between two.")] = None,
     encoding: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of a file that is not UTF-8, such as cp949 or cp1252.")
+        str | None,
+        typer.Option(metavar="NAME", help="Encoding of the file if it is not UTF-8, such as cp949 or cp1252."),
     ] = None,
     quote_formulas: Annotated[
         bool,
@@ -164,7 +165,7 @@ def export(
     ] = None,
     limit: Annotated[float, typer.Option(min=0, help="The points out of 100 that int8 may lose by any metric.")] = 1.0,
     recipe: Annotated[
-        Path | None, typer.Option(help="Whose dev rows to check with; the model's own recipe if not given.")
+        Path | None, typer.Option(help="The recipe whose dev rows are used for the check; default: the model's own.")
     ] = None,
     sets: Sets = None,
 ) -> None:
@@ -229,7 +230,7 @@ def serve(
     ] = ServerSettings.top_k,
     keys: Annotated[
         Path | None,
-        typer.Option(help="A file of keys, one to a line, one of which has to be sent; or set UNDERSTILL_KEYS."),
+        typer.Option(help="File of API keys, one per line; every request must send one. Or set UNDERSTILL_KEYS."),
     ] = None,
     cors: Annotated[
         list[str] | None,
@@ -241,14 +242,14 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name in the address that clients ask; may be repeated. On localhost its own are always known.",
+            help="A Host header to accept; may be repeated. On localhost, localhost's own names are always accepted.",
         ),
     ] = None,
     log: Annotated[
         str, typer.Option(help="all: a line for each request; errors: only for those refused or failed.")
     ] = ServerSettings.log,
     drain: Annotated[
-        float, typer.Option(min=0, help="Seconds to go on taking requests after SIGTERM, while /readyz says no.")
+        float, typer.Option(min=0, help="Seconds to accept requests after SIGTERM, while /readyz returns 503.")
     ] = ServerSettings.drain,
 ) -> None:
     """Answer over HTTP: JSON for programs, and a page at / to try the model."""

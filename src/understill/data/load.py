@@ -98,7 +98,7 @@ def _ingested(
             splits = read(share)
             break
         except EmptyDev as error:
-            log.warning("%s; a larger share is held out of every task", error)
+            log.warning("%s; holding out a larger share of every task instead", error)
     held_out = [splits.get(plan.task.name, {}) for plan in plans if _usual(plan)]
     few = all(task and task["train"].rows + task["dev"].rows < FEW_ROWS for task in held_out)
     for share in SMALLER_SHARES if held_out and few and not bad.total else ():

@@ -1,1 +1,1 @@
-"""Engines: whatever runs the stages of a plan. No stage knows which engine runs it."""
+"""Engines: execution back ends for the stages of a plan. No stage depends on the engine."""

@@ -69,7 +69,7 @@ def refuse_difference(parity: Sequence[Parity]) -> None:
             for each in bad
         )
         fix = "nothing was written; please report the encoder and the versions of torch and onnxruntime"
-        raise UserError(f"the export does not say what the model says ({differences}) → {fix}")
+        raise UserError(f"the export's logits differ from the model's ({differences}) → {fix}")
 
 
 # int8 -----------------------------------------------------------------------------------------------------------------
@@ -96,6 +96,6 @@ def refuse_loss(costs: Sequence[Rounded], limit: float) -> None:
     if bad:
         losses = "; ".join(f"{each.place} {each.metric} {each.before:.4f} → {each.after:.4f}" for each in bad)
         if not all(math.isfinite(each.loss) for each in bad):
-            raise UserError(f"int8 has scores that are no numbers: {losses} → write --to onnx")
+            raise UserError(f"int8 scores are NaN: {losses} → write --to onnx")
         fix = f"allow it with --limit {max(each.loss for each in bad) + 0.1:.1f}, or write --to onnx"
         raise UserError(f"int8 loses more than {limit:g} points: {losses} → {fix}")

@@ -45,7 +45,7 @@ def refuse_no_numbers(who: str, place: str, predictions: Predictions, fix: str =
     """Refuse a model some of whose answers are no numbers."""
     bad = int((~np.isfinite(predictions.logits)).any(axis=1).sum())
     if bad:
-        what = f"{who} answers {bad:,} of {len(predictions.logits):,} rows of {place} with what is no number"
+        what = f"{who} gives NaN or infinite outputs for {bad:,} of {len(predictions.logits):,} rows of {place}"
         raise UserError(f"{what} → {fix or 'its weights are broken; train it again, or copy it again'}")
 
 

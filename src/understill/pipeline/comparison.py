@@ -108,7 +108,7 @@ class Comparison:
 
     def claim_of(self, first: str, second: str) -> str:
         """Return the claim in words, with the two sides under these names."""
-        sentences = [] if self.claims else [f"Nothing may be claimed of {second} against {first}."]
+        sentences = [] if self.claims else [f"No significant difference between {second} and {first}."]
         if self.mean or len(self.compared) == 1:
             sentences.append(_sentence(self.primary, first, second, self.averaged))
         if len(self.compared) > 1:
@@ -124,10 +124,10 @@ class Comparison:
             return f"This is about {both}, on other rows like these; other seeds may differ."
         if self.taught_alike:
             return (
-                "This should hold for other seeds of the students with these very teachers, and for other rows like "
-                "these; with other teachers it may differ, since all seeds had the same ones."
+                "This generalises to other seeds of the students with the same teachers, and to other rows like these. "
+                "Other teachers may give another result, because all seeds shared one set."
             )
-        return "This should hold for other seeds of the same recipes, and for other rows like these."
+        return "This generalises to other seeds of the same recipes, and to other rows like these."
 
     def facts(self) -> dict[str, Any]:
         """Return all of it as plain values."""
@@ -169,7 +169,7 @@ def _sentence(row: Compared, first: str, second: str, tasks: int) -> str:
     if result.detectable is not None:
         size = numbers.score(metric, result.detectable)
         unseen = f"; a true difference of {size} would have been found with a probability of {round(100 * POWER)} %"
-    return f"{where} the difference of {second} from {first} may be chance: {figures}{unseen}."
+    return f"{where} {second} does not differ significantly from {first}: {figures}{unseen}."
 
 
 def _by_task(rows: Sequence[Compared], who: str) -> str:
@@ -181,7 +181,7 @@ def _by_task(rows: Sequence[Compared], who: str) -> str:
         if (names := [each.name for each in rows if each.verdict == verdict])
     ]
     if chance := [each.name for each in rows if not each.verdict and each.name not in alike]:
-        parts.append(f"on {listed(chance, 'and')} the difference may be chance")
+        parts.append(f"no significant difference on {listed(chance, 'and')}")
     if alike:
         parts.append(f"on {listed(alike, 'and')} there is no difference")
     return f"Task by task, after Holm's correction: {'; '.join(parts)}."

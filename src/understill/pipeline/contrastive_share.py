@@ -28,7 +28,8 @@ MARGIN = 2.0
 #: Steps of that stage for each row.
 STEPS_PER_ROW = 1.5
 TO_BE_TRIED = (
-    f"to be tried on {FOLDS} folds first: the contrastive stage moves the encoder half of the way, or all of it"
+    f"to be tried on {FOLDS} folds first: the encoder's weights move half of the way towards the end of the "
+    "contrastive stage, or all of it"
 )
 
 
@@ -68,7 +69,8 @@ def _reason(frozen: NDArray[np.bool_], moved: NDArray[np.bool_], whole: bool) ->
     parts = {"frozen": frozen[:count], "moved all of the way": moved}
     scores = ", ".join(f"{name} {100 * part.mean():.1f}" for name, part in parts.items() if len(part))
     way = "all of the way" if whole else "half of the way"
-    return f"the contrastive stage moves the encoder {way} (on {count} held-out rows: {scores})"
+    evidence = f"(on {count} held-out rows: {scores})"
+    return f"the encoder's weights move {way} towards the end of the contrastive stage {evidence}"
 
 
 def clearly_better(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> bool:

@@ -257,7 +257,7 @@ def longer(
     if given.training.evaluate.unit == "auto":
         evaluate = evaluate.model_copy(update={"count": LONGER * evaluate.count})
     settings = changed(choice.settings, steps=steps, evaluate=evaluate)
-    reason = f"{steps:,} steps, thrice as many: no trial was better than a constant answer, {100 * guess:.1f}"
+    reason = f"{steps:,} steps, three times as many: no candidate beat the best constant answer, {100 * guess:.1f}"
     return replace(choice, settings=settings, reasons=(*choice.reasons, reason))
 
 

@@ -13,12 +13,12 @@ from understill.recipe.schema import HeadSpec, HeadsSpec, Settings
 from understill.recipe.section import Every
 
 #: A model sees each row this often, and of each task so many rows more: few rows need more passes.
-PASSES, MORE = 3, 2400
+PASSES, EXTRA_ROWS = 3, 2400
 #: The encoder's learning rate at a width of 384: the first up to so many rows of one task, growing with them up to the
 #: second, which several tasks have at once.
 RATES, ROWS = (5e-5, 1e-4), 1000
 #: That of encoders that lost layers, where those that are left have to adapt, and of networks that begin at random.
-CUT, RANDOM = 3e-4, 2e-3
+CUT_RATE, RANDOM_RATE = 3e-4, 2e-3
 #: That of heads for scores, for up to so many classes, and for more.
 HEAD_RATES, CLASSES = (3e-4, 1e-3, 3e-3), 10
 #: With fewer rows a class, and no more classes than this, a contrastive stage comes first.
@@ -28,15 +28,15 @@ FEW_SCORES = 100
 #: Steps after that stage, which leaves little to do.
 AFTER_CONTRAST = 5
 #: Learning rates of the encoder and of heads with as few pairs: the encoder should hardly move.
-GENTLE = (2e-5, 3e-4)
+FEW_PAIRS_RATES = (2e-5, 3e-4)
 #: Pairs of classes are read together from so many rows on.
-APART = 5000
+CROSS_ENCODER_FROM = 5000
 #: How the reason for their heads begins.
 PAIRS = "pairs are read"
 #: Dev rows below which the last weights are kept: fewer would choose by chance.
-DEV = 100
-#: Looks at the dev sets during training.
-LOOKS = 5
+LEAST_DEV = 100
+#: Evaluations on the dev sets during training.
+EVALUATIONS = 5
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def changed(settings: Settings, **changes: Any) -> Settings:
 
 def steps_for(rows: int, tasks: int, batch: int) -> int:
     """Return how many steps are taken for so many rows of so many tasks."""
-    return math.ceil((MORE * tasks + PASSES * rows) / batch)
+    return math.ceil((EXTRA_ROWS * tasks + PASSES * rows) / batch)
 
 
 def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
@@ -111,7 +111,7 @@ def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
     start = _start(model, shape) if training.start == "auto" else training.start
     rate, why = _rate(shape)
     if start == "fitted":
-        rate, why = GENTLE[0] * 384 / shape.width, ", since so few rows teach the encoder little"
+        rate, why = FEW_PAIRS_RATES[0] * 384 / shape.width, ", because few rows barely improve the encoder"
     changes: dict[str, Any] = {"lr": rate, "start": start, "steps": steps}
     if training.epochs == "auto" and not training.steps:
         if start == "contrastive":
@@ -121,17 +121,17 @@ def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
     if shape.total < training.batch and "batch" not in training.model_fields_set:
         changes["batch"] = shape.total  # a row twice in a batch costs time and teaches nothing
     if training.head_lr is None and not shape.own:
-        heads, changes["head_lr"] = (heads, GENTLE[1]) if start == "fitted" else _head_rates(model)
+        heads, changes["head_lr"] = (heads, FEW_PAIRS_RATES[1]) if start == "fitted" else _head_rates(model)
     if training.evaluate.unit == "auto":
-        looks = 1 if start == "contrastive" else LOOKS
-        changes["evaluate"] = Every(count=max(1, changes["steps"] // looks), unit="steps")
+        evaluations = 1 if start == "contrastive" else EVALUATIONS
+        changes["evaluate"] = Every(count=max(1, changes["steps"] // evaluations), unit="steps")
     if training.keep == "auto":
-        changes["keep"] = "best" if dev >= DEV else "last"
+        changes["keep"] = "best" if dev >= LEAST_DEV else "last"
     seen = "as given" if training.steps else _seen(training.epochs, shape, start, few_pairs(model, shape))
     reasons.append(f"{changes['steps']:,} steps of {changes.get('batch', training.batch)} rows: {seen}")
     reasons.append(f"learning rate {rate:.2g}{why}" + _head_reason(heads, changes))
     reasons.append(BEGINNINGS[start])
-    if training.keep == "auto" and dev < DEV:
+    if training.keep == "auto" and dev < LEAST_DEV:
         reasons.append(f"the last weights are kept: a dev set of {dev} is too small to choose by")
     if heads.pairs == "auto" and not model.start.heads:
         heads, reason = _pairs(model, heads, shape)
@@ -157,18 +157,18 @@ def _seen(epochs: float | str, shape: Shape, start: str, few: bool) -> str:
         return "the contrastive stage before leaves little to do"
     if few:
         return f"few, since there are {shape.total} rows of pairs"
-    twice = ", twice since layers were taken out" if shape.cut else ""
-    extra = f"{MORE * len(shape.rows):,} rows more, since few rows need more passes"
+    twice = ", twice because layers were removed" if shape.cut else ""
+    extra = f"{EXTRA_ROWS * len(shape.rows):,} rows more, since few rows need more passes"
     return f"{PASSES} passes over {shape.total:,} rows and {extra}{twice}"
 
 
 def _rate(shape: Shape) -> tuple[float, str]:
     """Return the encoder's learning rate, and why."""
     if shape.own:
-        return RANDOM, ", since it begins at random"
+        return RANDOM_RATE, ", because it is randomly initialised"
     scale = 384 / shape.width
     if shape.cut:
-        return CUT * scale, ", since layers were taken out"
+        return CUT_RATE * scale, ", because layers were removed"
     if len(shape.rows) > 1:
         return RATES[1] * scale, f" for {len(shape.rows)} tasks"
     grown = min(max(shape.total / ROWS, 1.0), RATES[1] / RATES[0])
@@ -214,7 +214,9 @@ def _pairs(model: ModelPlan, heads: HeadsSpec, shape: Shape) -> tuple[HeadsSpec,
         return heads.model_copy(update={"pairs": "linear"}), ""
     apart = not many_pairs(model, shape)
     reason = f"{PAIRS} {'apart (siamese)' if apart else 'together (cross-encoder)'}: {'fewer' if apart else 'more'}"
-    return heads.model_copy(update={"pairs": "siamese" if apart else "linear"}), f"{reason} than {APART:,} rows"
+    return heads.model_copy(
+        update={"pairs": "siamese" if apart else "linear"}
+    ), f"{reason} than {CROSS_ENCODER_FROM:,} rows"
 
 
 def few_pairs(model: ModelPlan, shape: Shape) -> bool:
@@ -227,7 +229,9 @@ def few_pairs(model: ModelPlan, shape: Shape) -> bool:
 
 def many_pairs(model: ModelPlan, shape: Shape) -> bool:
     """Tell whether pairs of classes are so many that reading them together is better, which a short trial hides."""
-    return sum(shape.rows[task.name] for task in model.tasks if task.pair and not task.kind.scaled) >= APART
+    return (
+        sum(shape.rows[task.name] for task in model.tasks if task.pair and not task.kind.scaled) >= CROSS_ENCODER_FROM
+    )
 
 
 def dev_rows(model: ModelPlan) -> int:

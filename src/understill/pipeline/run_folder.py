@@ -75,7 +75,7 @@ def code_change(recipe: Recipe) -> str:
     models = "trains models" if known.get("model") != code_digest("model") else "makes results"
     version = f" (understill {made['understill']})" if (made := record.get("made_with")) else ""
     what = f"the code that {models} has changed since {recipe.name} was last run{version}"
-    return f"{what}: what it decides is made again, and nothing of the old code is used"
+    return f"{what}: results that depend on it are recomputed, and nothing made by the old code is used"
 
 
 def _artifacts(plan: Plan) -> Iterator[Path]:

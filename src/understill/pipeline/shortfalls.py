@@ -18,7 +18,7 @@ MARGIN = 0.5
 AHEAD = 2.0
 #: What marks a score in a table, and what that means.
 MARK = " ↓"
-LEGEND = "↓ below what it should beat"
+LEGEND = "↓ below its reference model"
 
 
 class Shortfall(NamedTuple):

@@ -71,7 +71,7 @@ def _idle(recipe: Recipe) -> Iterator[Fault]:
         if strange or any(teacher.teaches_task(name) for name in learnt):
             continue
         if teacher.name not in encoders:
-            what = "it teaches nothing that the student learns, and nobody takes its encoder"
+            what = "it teaches none of the student's tasks, and no model starts from its encoder"
             yield f"teachers.{number}", f"{what} → leave it out, or name tasks under teaches"
         if teacher.finetuned:
             yield f"teachers.{number}.finetune", "it teaches nothing, so nothing is fine-tuned → leave it out"

@@ -19,7 +19,7 @@ def language_model(facts: Facts) -> Iterator[Block]:
     """Show what language models answered, what that cost, and where it is probably wrong."""
     if not facts.asked:
         return
-    yield from _honesty(facts)
+    yield from _label_source(facts)
     yield _costs(facts)
     yield Paragraph(
         "Costs are of 1,000 rows. Those of a language model are what its server counted and how long it took, so many "
@@ -31,7 +31,7 @@ def language_model(facts: Facts) -> Iterator[Block]:
     yield from _silence(facts)
 
 
-def _honesty(facts: Facts) -> Iterator[Block]:
+def _label_source(facts: Facts) -> Iterator[Block]:
     """Say what scores mean where labels are answers of a language model."""
     for name, spec in facts.recipe.tasks.items():
         if "dev" in spec.silver:

@@ -24,7 +24,7 @@ def overview(facts: Facts) -> Iterator[Block]:
     for each in warnings(facts):
         yield Paragraph(each.sentence, strong=True)
     yield Tiles(tuple(_tiles(facts)))
-    yield Paragraph(_story(facts))
+    yield Paragraph(_recipe_in_words(facts))
     rows = []
     for name, task in facts.tasks.items():
         if dev := ", ".join(f"{place.rows:,}" for place in facts.places if place.task.name == name):
@@ -100,7 +100,7 @@ def _primary(facts: Facts) -> list[ScoreRow]:
     return [row for row, task in rows if row.metric == task.metrics[0] and averages(row.place, task)]
 
 
-def _story(facts: Facts) -> str:
+def _recipe_in_words(facts: Facts) -> str:
     """Describe the recipe in a sentence or two."""
     recipe = facts.recipe
     own = [name for name, task in facts.tasks.items() if task.head == name]

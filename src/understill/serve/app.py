@@ -138,7 +138,7 @@ async def _body(request: Request, service: Service, turn: AsyncExitStack) -> byt
                 if len(body) > LARGE >= len(body) - len(piece):
                     await _wait_for(service.large_requests, turn)
     except TimeoutError:
-        late = f"the body has not come in {BODY_TIMEOUT} s → send it at once"
+        late = f"the request body did not arrive within {BODY_TIMEOUT} s → send it without delay"
         raise HTTPException(408, late, {"Connection": "close"}) from None
     values = 0  # at most: texts may hold these signs too
     for start in range(0, len(body), LARGE) if len(body) > LARGE else ():

@@ -16,8 +16,8 @@ from understill.serve.batching import QueueFull
 CLIENT_LEFT = 499
 #: What Starlette itself refuses, in words.
 _BY_STATUS = {
-    404: "there is nothing at this address → / is the page, /docs says what can be asked",
-    405: "this address takes another method → /docs says which",
+    404: "not found → the demo page is at /, the API reference at /docs",
+    405: "method not allowed → see /docs for the right one",
 }
 
 

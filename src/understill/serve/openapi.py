@@ -19,7 +19,7 @@ PAGE = Path(__file__).parent / "page" / "docs.html"
 
 _REFUSALS = {
     401: "The server wants a key, and this is none.",
-    408: "The body has not come in time.",
+    408: "The request body did not arrive in time.",
     413: "More rows, characters or bytes than one request may hold.",
     421: "The server is not asked by this name.",
     422: "The question cannot be answered as it is.",

@@ -171,7 +171,7 @@ def read_question(body: bytes | bytearray) -> Question:
     unknown = next((key for key in data if key not in Question.model_fields), None) if isinstance(data, dict) else None
     if unknown is not None:
         shown = json.dumps(unknown if len(unknown) <= 40 else f"{unknown[:40]}…", ensure_ascii=False)
-        raise UserError(f"{shown} is no key of a question; {nearest(unknown[:40], Question.model_fields)}")
+        raise UserError(f"unknown key {shown}; {nearest(unknown[:40], Question.model_fields)}")
     try:
         return Question.model_validate(data)
     except ValidationError as error:

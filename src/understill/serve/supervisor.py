@@ -48,7 +48,7 @@ def serve(settings: ServerSettings, say: Callable[[str], None]) -> None:
     if local or settings.hosts:
         settings = replace(settings, hosts=(*settings.hosts, *LOOPBACK, host))
     if not settings.keys and not local:
-        log_event("whoever reaches this address can ask: there are no keys", logging.WARNING, address=host)
+        log_event("no API keys: anyone who can reach this address can send requests", logging.WARNING, address=host)
 
     def ready() -> None:
         say(f"serving {settings.model} at http://{f'[{host}]' if ':' in host else host}:{port}")

@@ -13,7 +13,7 @@ from understill.evaluate.predict import settled
 from understill.inference.predictor import Predictions
 from understill.tasks import METRICS, Task
 from understill.tasks.metric import is_error
-from understill.teachers.luck import luck
+from understill.teachers.guess_test import p_against_guess
 from understill.teachers.protocol import Floats, Logits
 
 #: A correlation from here on means that the scores are about the right thing.
@@ -65,7 +65,7 @@ def examine(
     else:
         reason = _strange_scale(true, predicted, train) if true.ndim == 1 else ""
     if not reason and surely:
-        p = luck(task, true, predicted, constant, groups)
+        p = p_against_guess(task, true, predicted, constant, groups)
         reason = GUESSES.format(rows=len(true), p=p) if p >= SURE or reached <= floor else ""
     elif not reason and reached <= floor and (true != constant).any():  # rows of one answer tell nothing
         reason = "it has not learnt the task: train it longer, or check that it is a model for this task"
@@ -96,7 +96,7 @@ def _mixed_up(task: Task, gold: Floats, predicted: Floats, floor: float) -> str:
     pairs = ", ".join(f"{task.labels[here]}: {task.labels[there]}" for here, there in enumerate(meant))
     reach = _shown(task.metrics[0], turned)
     return (
-        f"its labels seem to be mixed up, and in another order they would reach {reach}; if its names are wrong, "
+        f"its labels seem to be permuted; with the mapping below it would score {reach}; if its names are wrong, "
         f"write labels: {{{pairs}}}, with its own name on the left of each colon"
     )
 
@@ -108,7 +108,7 @@ def _upside_down(task: Task, gold: Floats, predicted: Floats, groups: NDArray[np
     if gain <= _by_chance(len(np.unique(groups))) or primary(task, turned) <= floor:
         return ""
     reach = _shown(task.metrics[0], turned)
-    return f"its scores seem to be upside down, and turned round they would reach {reach}: higher must be better"
+    return f"its scores seem to be inverted; negated they would score {reach}: higher must mean better"
 
 
 def _strange_scale(gold: Floats, predicted: Floats, train: Floats) -> str:

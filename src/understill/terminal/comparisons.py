@@ -38,8 +38,8 @@ def show_comparisons(comparisons: Sequence[Comparison]) -> None:
         console.say(each.claim)
     largest = better_than_all(comparisons)
     if largest is not None:
-        sure = "may be claimed" if largest < CLAIMED else "may be chance"
-        console.say(f"A is ahead of each of the others, which {sure}: the largest p of these is {p_value(largest)}")
+        sure = "significantly" if largest < CLAIMED else "but not significantly"
+        console.say(f"A is better than each of the others, {sure}: the largest p is {p_value(largest)}")
     for seeds in sorted({row.seeds for each in comparisons for row in each.rows if min(row.seeds) > 1}):
         console.say(smallest_p(*seeds))
     console.say(

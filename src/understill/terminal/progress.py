@@ -71,7 +71,7 @@ LINES: dict[type, Callable[[Any], str]] = {
         f"  step {event.step}: dev mean {score('', event.score)}{' (best so far)' if event.best else ''}"
     ),
     events.Fitted: lambda event: (
-        f"  stopped at step {event.step} of {event.total}: the dev score no longer rises" if event.early else ""
+        f"  early stopping at step {event.step} of {event.total}: no improvement on dev" if event.early else ""
     ),
 }
 

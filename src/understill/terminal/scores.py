@@ -124,11 +124,11 @@ def _say_gains(primary: Mapping[str, Mapping[str, float]], run: Run) -> None:
 
 
 def _sureness(comparison: Comparison | None) -> str:
-    """Write the interval and p-value of a difference, and whether it may be chance."""
+    """Write the interval and p-value of a difference, and whether it is significant."""
     if comparison is None:
         return ""
     row = comparison.primary
-    sure = "" if row.verdict else ", which may be chance"
+    sure = "" if row.verdict else ", not significant"
     return f"; 95 % interval {interval(row.metric, row.difference.interval, '+')}, p {p_value(row.p)}{sure}"
 
 

@@ -144,7 +144,7 @@ def test_a_server_that_refuses_everything_is_not_asked_about_every_row(stand: St
     [
         ("401 Incorrect API key provided", "refuses the key .*check what SECRET_KEY holds"),
         ("404", "does not know this address or model"),
-        ("402", "wants to be paid first"),
+        ("402", "requires payment"),
     ],
 )
 def test_what_no_retry_mends_stops_at_the_first_request(

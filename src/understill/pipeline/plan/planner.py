@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from understill.errors import Collector, UserError, nearest
 from understill.events import Watch, silent
 from understill.pipeline.plan.parts import ModelPlan, Plan, Study, Wanted, once_each
-from understill.pipeline.plan.recipe_inputs import Inputs, Once, locate_all, read_inputs, warn_of_rates
+from understill.pipeline.plan.recipe_inputs import Inputs, Memo, locate_all, read_inputs, warn_of_rates
 from understill.pipeline.plan.student_plans import plan_students
 from understill.pipeline.plan.teacher_plans import plan_teachers
 from understill.pipeline.recipe_data import writable
@@ -25,15 +25,15 @@ def make_plan(recipe: Recipe, watch: Watch = silent) -> Plan:
 
 def make_study(recipe: Recipe, watch: Watch = silent) -> Study:
     """Check what is quickly checked, in all runs and at once, then read all data and plan every run."""
-    problems, once, cells = Collector(), Once(), recipe.cells
+    problems, memo, cells = Collector(), Memo(), recipe.cells
     with problems:
         writable(recipe.output.path)
     with problems:
         check_trackers(recipe.output.trackers)
-    located = [locate_all(cell.recipe, once, problems) for cell in cells]
+    located = [locate_all(cell.recipe, memo, problems) for cell in cells]
     problems.raise_if_any()
     warn_of_rates([cell.recipe for cell in cells])
-    inputs = [read_inputs(each, once, watch) for each in located]
+    inputs = [read_inputs(each, memo, watch) for each in located]
     plans: list[Plan] = []
     for cell, each in zip(cells, inputs, strict=True):
         with problems, _naming(cell.variant if plans else ""):

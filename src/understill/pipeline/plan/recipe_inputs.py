@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 _USUAL = {"adamw": 2e-3, "adamax": 2e-3, "adadelta": 1.0}
 
 
-class Once:
+class Memo:
     """Remembers what functions return: runs of a study read data and take digests once."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ def own_names(recipe: Recipe) -> set[str]:
     return {str(teacher.name) for teacher in recipe.trained}
 
 
-def locate_all(recipe: Recipe, once: Once, problems: Collector) -> Inputs:
+def locate_all(recipe: Recipe, memo: Memo, problems: Collector) -> Inputs:
     """Find what a recipe needs, and collect what is wrong with it as far as that is quickly seen."""
     encoders: dict[EncoderSpec, str] = {}
     words: dict[WordsSpec, WordSource] = {}
@@ -100,29 +100,29 @@ def locate_all(recipe: Recipe, once: Once, problems: Collector) -> Inputs:
         with problems:
             if spec.own:
                 check_network(spec)
-                words[spec.words] = once(_find_words, recipe, spec.words, key=spec.words)
+                words[spec.words] = memo(_find_words, recipe, spec.words, key=spec.words)
             elif spec.name not in teachers:
-                encoders[spec] = once(_find_encoder, recipe, spec, key=(spec, lengths))
+                encoders[spec] = memo(_find_encoder, recipe, spec, key=(spec, lengths))
     for teacher in recipe.teachers:
         if not teacher.trained:
             with problems:
-                external[str(teacher.name)] = once(digest_teacher, teacher, recipe, key=teacher.model_dump_json())
+                external[str(teacher.name)] = memo(digest_teacher, teacher, recipe, key=teacher.model_dump_json())
     with problems:
-        sources = once(resolve_tasks, recipe, key=decisive(recipe))
+        sources = memo(resolve_tasks, recipe, key=decisive(recipe))
     with problems:
         tagger = tagger_of(recipe)
     return Inputs(recipe, encoders, words, external, sources, tagger)
 
 
-def read_inputs(inputs: Inputs, once: Once, watch: Watch) -> Inputs:
+def read_inputs(inputs: Inputs, memo: Memo, watch: Watch) -> Inputs:
     """Read a recipe's tasks with all their rows, augmented ones included."""
     recipe, key = inputs.recipe, decisive(inputs.recipe)
     student = recipe.student
     seed = recipe.seed if student.augment and student.augment.seed == "student" else 0
     augment = student.augment.model_dump_json() if student.augment else None
-    rows = once(_read, inputs, watch, key=key)
-    loaded = once(augment_tasks, recipe, rows, inputs.tagger, watch, key=(key, augment, student.tasks, seed))
-    identities = {place: once(identity, place) for place in inputs.encoders.values()}
+    rows = memo(_read, inputs, watch, key=key)
+    loaded = memo(augment_tasks, recipe, rows, inputs.tagger, watch, key=(key, augment, student.tasks, seed))
+    identities = {place: memo(identity, place) for place in inputs.encoders.values()}
     return replace(inputs, loaded=loaded, identities=identities)
 
 

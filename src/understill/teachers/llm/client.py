@@ -146,7 +146,8 @@ class LlmClient:
         self.failures += 1
         if self.failures >= max(GONE, self.settings.concurrency):
             what = f"{self.settings.endpoint} has stopped answering ({last})"
-            raise UserError(f"teacher {self.name}: {what} → see to the server and run again; what it answered is kept")
+            fix = "check the server and run again; the answers received so far are kept"
+            raise UserError(f"teacher {self.name}: {what} → {fix}")
         raise NoAnswer(last)
 
     async def _send(self, body: Mapping[str, Any]) -> tuple[LlmReply | None, str]:
@@ -186,7 +187,7 @@ class LlmClient:
             fix = "check endpoint, which mostly ends in /v1, and model"
             return UserError(f"{place} does not know this address or model (status {status}) → {fix}")
         if status == 402:
-            return UserError(f"{place} wants to be paid first (status 402) → see to your account, then run again")
+            return UserError(f"{place} requires payment (status 402) → check your account, then run again")
         self.refusals += 1
         if self.refusals >= GONE and not self.answered:
             what = f"refuses every request ({self._clean(response.text[:300])})"

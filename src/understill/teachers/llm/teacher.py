@@ -186,7 +186,9 @@ class LlmTeacher:
                 logged = calibrated(logged, np.log(np.exp(answered).mean(axis=0)))
         if session.failed > TOO_MANY * len(texts):
             what = f"{session.failed:,} of {len(texts):,} rows got no answer ({session.last})"
-            raise UserError(f"teacher {self.name}: {what} → see to the server and run again; what it answered is kept")
+            raise UserError(
+                f"teacher {self.name}: {what} → check the server and run again; the answers received so far are kept"
+            )
         if session.failed or session.silent:
             counts = f"{session.failed:,} rows got no answer, {session.silent:,} one that cannot be read"
             log.warning("teacher %s: %s; of %s in all", self.name, counts, f"{len(texts):,}")
@@ -239,7 +241,7 @@ class _Session:
             for text in EMPTY if not self.error else ():
                 answers.append(await self.row(tuple(text for _ in self.teacher.prompt.task.text)))
         except (NoAnswer, Refused) as error:
-            fix = "see to the server and run again, or leave calibrate out"
+            fix = "check the server and run again, or leave calibrate out"
             self.error = UserError(
                 f"teacher {self.teacher.name}: a text without content gets no answer ({error}) → {fix}"
             )

@@ -1,4 +1,4 @@
-"""Luck: how likely something that guesses would do as well as a teacher on the rows where it is examined."""
+"""Guess test: the p-value of a teacher's dev score against guessing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DRAWS = 999
 EQUAL = 1e-10
 
 
-def luck(task: Task, gold: Floats, predicted: Floats, constant: Floats, groups: Groups = None) -> float:
+def p_against_guess(task: Task, gold: Floats, predicted: Floats, constant: Floats, groups: Groups = None) -> float:
     """Return the one-sided p-value of a teacher's first metric against the best guess.
 
     Accuracy: an exact sign test on the rows that either the teacher or the best constant answer has right; no guess

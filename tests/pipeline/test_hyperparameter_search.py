@@ -197,7 +197,7 @@ def test_a_trial_no_better_than_a_constant_answer_leads_to_thrice_the_steps(
         factor * steps,
         factor * looks,
     )
-    assert ("thrice as many" in after.reasons[-1]) == (factor == 3)
+    assert ("three times as many" in after.reasons[-1]) == (factor == 3)
     given = open_recipe(training={"batch": 8, "steps": 7})
     (model,) = make_plan(given).models
     assert longer(by_rule(model, shape(), 0), model.settings, trial, [0.9], 400).settings.training.steps == 7

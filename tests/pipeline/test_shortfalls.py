@@ -36,6 +36,10 @@ def sentences(firsts: dict[str, dict[str, float]], **changes: Any) -> list[str]:
             {"training": {"lr": 1e-3}},
             "leave out `training` so that the learning rate is chosen or give it more rows",
         ),
+        (
+            {"training": {"epochs": 2}},
+            "leave out `epochs` and `steps` so that they are chosen, or train it longer or give it more rows",
+        ),
         ({"encoder": {"layers": 2}}, "keep more layers or give it more rows"),
         ({"encoder": "static"}, "take a pretrained encoder in place of static or give it more rows"),
     ],

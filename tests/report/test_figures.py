@@ -73,6 +73,14 @@ def test_no_circle_covers_a_name() -> None:
     assert svg.rindex("<circle") < svg.index(">one<") < svg.index(">other<")
 
 
+def test_points_on_one_place_keep_their_names_apart_and_the_first_stays_in_sight() -> None:
+    svg = figures.scatter("x", [("student", 1.0, 98.0, 4.0), ("baseline", 1.0, 98.0, 4.0)], "ms", "score")
+    assert svg.rindex('class="fill0"') > svg.rindex('class="fill1"'), "the first is drawn last"
+    places = [float(y) for y, name in re.findall(r'y="([0-9.]+)"[^>]*>(student|baseline)<', svg)]
+    assert places[1] - places[0] >= 14
+    assert not [text for text in texts(svg) if text.isdigit() and int(text) > 100], "no score is above 100"
+
+
 def test_a_matrix_shows_every_count_but_none_of_nothing() -> None:
     result = texts(figures.matrix("x", ["calm", "upset"], [[30, 1], [0, 20]]))
     assert [text for text in result if text.isdigit()] == ["30", "1", "20"]

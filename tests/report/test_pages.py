@@ -16,7 +16,7 @@ from browser import CHROMIUM, Browser
 from understill import cli, pipeline
 from understill.evaluate.significance import summarise
 from understill.recipe import Recipe, load_recipe
-from understill.report import write_report
+from understill.report import is_current, write_report
 from understill.report.blocks import Paragraph, ReportSection, Table, Tiles
 from understill.report.facts import Facts, ScoreRow
 from understill.report.html import to_html
@@ -111,6 +111,7 @@ def test_every_kind_of_run_has_a_report(kind: str, made: Callable[..., Recipe]) 
     for word, kinds in {
         "Ablations": ("ablations",),
         "Effects of the factors": ("factors",),
+        "Seeds": ("seeds",),
         "Where the model is wrong": ("without-teachers", "each-by-itself", "ranking-alone"),
         "Reliability": (),
     }.items():
@@ -188,6 +189,29 @@ def test_a_mistake_is_said_in_one_line(
     assert stop.value.code == 2
     output = capsys.readouterr().err
     assert message in output and output.count("\n") == 1
+
+
+def test_a_report_is_written_again_when_results_change_and_not_before(
+    made: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    recipe = made("again", tasks=["mood"], output={"folder": str(tmp_path / "runs")})
+    folder = pipeline.run(recipe).folder
+    assert not is_current(folder), "there is none"
+    page = write_report(folder, recipe, timing=False)
+    assert is_current(folder)
+    pipeline.run(recipe)
+    assert is_current(folder), "nothing was made"
+    pipeline.run(made("again", tasks=["mood"], seed=7, output={"folder": str(tmp_path / "runs")}))
+    assert not is_current(folder)
+    write_report(folder, recipe, timing=False)
+    assert page.read_text(encoding="utf-8").rstrip().endswith("-->")
+
+
+def test_a_single_run_has_no_table_of_seeds_and_a_tiny_dev_set_a_caveat(facts: Facts) -> None:
+    text = to_markdown("taught", sections(facts))
+    assert "Scores over seeds" not in text and "mostly chance" not in text
+    tiny = replace(facts, places=tuple(replace(place, rows=3) for place in facts.places))
+    assert "dev score, of 3 dev rows: mostly chance" in to_markdown("taught", sections(tiny))
 
 
 def test_a_report_that_fails_does_not_lose_the_run(

@@ -258,11 +258,14 @@ def _refuse_unanswered(recipe: Recipe) -> None:
 
 
 def _report_of(folder: Path, recipe: Recipe, watch: Watch) -> Path | None:
-    """Write the report of a run that has just finished; whatever goes wrong there, the run is whole."""
-    from understill.report import write_report
+    """Write the report of a run that has just finished, unless it is there already.
+
+    Whatever goes wrong there, the run is whole.
+    """
+    from understill.report import PAGE, is_current, write_report
 
     try:
-        return write_report(folder, recipe, watch=watch)
+        return folder / PAGE if is_current(folder) else write_report(folder, recipe, watch=watch)
     except Exception as error:
         log = logging.getLogger(__name__)
         log.warning("there is no report: %s; the run itself is whole. Try: understill report %s", error, folder)

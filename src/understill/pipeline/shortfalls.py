@@ -75,6 +75,8 @@ def _for_model(recipe: Recipe) -> str:
     tries = []
     if settings.training.lr != "auto":
         tries.append("leave out `training` so that the learning rate is chosen")
+    elif settings.training.steps or settings.training.epochs != "auto":
+        tries.append("leave out `epochs` and `steps` so that they are chosen, or train it longer")
     if settings.encoder.own:
         tries.append(f"take a pretrained encoder in place of {settings.encoder.name}")
     elif settings.encoder.layers:

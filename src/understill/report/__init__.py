@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from understill.atomic import write_bytes
+from understill.atomic import fingerprint, write_bytes
 from understill.events import Watch, silent
+from understill.pipeline.record import read_record
 from understill.recipe import Recipe
 from understill.report.build import build
 from understill.report.html import to_html
 from understill.report.markdown import to_markdown
 from understill.report.sections import sections
 
-__all__ = ["write_report"]
+__all__ = ["is_current", "write_report"]
+
+#: The page of a run folder.
+PAGE = "report.html"
+#: What a run that makes nothing new writes into its record all the same.
+PASSING = {"started", "finished", "seconds", "checksum"}
 
 
 def write_report(
@@ -26,7 +32,21 @@ def write_report(
 ) -> Path:
     """Write the report of a finished run, `report.html` of its folder or another file, and beside it as Markdown."""
     facts = build(folder, recipe, by=by, timing=timing, watch=watch)
-    page, parts = out or folder / "report.html", sections(facts)
+    page, parts = out or folder / PAGE, sections(facts)
     write_bytes(page.with_suffix(".md"), to_markdown(facts.name, parts).encode())
-    write_bytes(page, to_html(facts.name, parts).encode())
+    write_bytes(page, f"{to_html(facts.name, parts)}{_stamp(folder)}".encode())
     return page
+
+
+def is_current(folder: Path) -> bool:
+    """Tell whether a run folder has a report of the very results that its record has, made by the same versions."""
+    try:
+        return (folder / PAGE).read_bytes().endswith(_stamp(folder).encode())
+    except OSError:
+        return False
+
+
+def _stamp(folder: Path) -> str:
+    """Return the last line of a page: a comment that changes with the results of the run."""
+    lasting = {key: value for key, value in read_record(folder).items() if key not in PASSING}
+    return f"<!-- {fingerprint(lasting)} -->\n"

@@ -118,9 +118,13 @@ def examples(facts: Facts) -> Iterator[Block]:
         yield Heading(name)
         shown = f", the {len(rows.shown):,} clearest of them here" if len(rows.shown) < rows.total else ""
         who = "The student" if facts.main == "student" else "The model"
-        yield Paragraph(
-            f"{who} and {other}{kind.far} on {rows.total:,} of {rows.rows:,} {kind.units}{shown}; "
-            "the clearest differences come first."
-        )
+        if rows.total:
+            count, order = (
+                f"{rows.total:,} of {rows.rows:,} {kind.units}{shown}",
+                "; the clearest differences come first",
+            )
+        else:
+            count, order = f"none of {rows.rows:,} {kind.units}", ""
+        yield Paragraph(f"{who} and {other}{kind.far} on {count}{order}.")
         if rows.shown:
             yield SearchableRows(name, (*texts, "gold", *rows.answered_by), rows)

@@ -266,7 +266,9 @@ def study_title(facts: Facts) -> str:
 
 
 def study(facts: Facts) -> Iterator[Block]:
-    """Show the results of a study."""
+    """Show the results of a study; a single run is none."""
+    if facts.runs == 1:
+        return
     yield from _seeds(facts.findings)
     for column, variants in facts.findings.get("deltas", {}).items():
         rows: list[tuple[str, ...]] = [

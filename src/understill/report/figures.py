@@ -122,9 +122,10 @@ def _short(value: float) -> str:
     return f"{value:.6g}".replace("-", "−")
 
 
-def _axes(frame: _Frame, x_title: str, y_title: str) -> None:
+def _axes(frame: _Frame, x_title: str, y_title: str, most: float = math.inf) -> None:
+    """Draw both axes; the one on the left has no ticks above a number."""
     foot = frame.height - frame.bottom
-    for value in ticks(*frame.y):
+    for value in (each for each in ticks(*frame.y) if each <= most):
         at = frame.up(value)
         frame.add(_line(frame.left, at, WIDTH - frame.right, at, "grid"))
         frame.add(_text(frame.left - 8, at + 4, _short(value), "tick", "end"))
@@ -192,21 +193,25 @@ def scatter(label: str, points: Sequence[tuple[str, float, float, float]], x_tit
     xs, ys = [point[1] for point in points], [point[2] for point in points]
     low, high = min(xs), max(xs)
     frame = _Frame((low / 1.7, high * 1.7), _span(ys, 0.25), log_x=True)
-    _axes(frame, x_title, y_title)
+    _axes(frame, x_title, y_title, 100 if max(ys) <= 100 else math.inf)
     both = list(zip(xs, ys, strict=True))
     front = sorted(point for point in both if not any(_dominates(other, point) for other in both))
     if len(front) > 1:
         frame.add(f'<polyline points="{frame.points(front)}" class="front" fill="none"/>')
     largest = max(point[3] for point in points)
-    names = []  # drawn last, so that no circle covers one
+    circles, names = [], []  # names are drawn last, so that no circle covers one
+    ends: list[tuple[float, float]] = []
     for number, (name, x, y, size) in enumerate(points):
         radius = 5 + 15 * math.sqrt(size / largest)
         at, height = frame.across(x), frame.up(y)
-        frame.add(f'<circle cx="{at:.1f}" cy="{height:.1f}" r="{radius:.1f}" class="fill{number}"/>')
+        circles.append(f'<circle cx="{at:.1f}" cy="{height:.1f}" r="{radius:.1f}" class="fill{number}"/>')
         late = at > WIDTH * 0.72
         side = at - radius - 6 if late else at + radius + 6
+        while any(abs(height - other) < 14 and abs(side - beside) < 120 for beside, other in ends):
+            height += 14  # below a name that is there already
+        ends.append((side, height))
         names.append(_text(side, height + 4, name, "over", "end" if late else "start"))
-    frame.add(*names)
+    frame.add(*reversed(circles), *names)  # the first, which the report is about, on top
     return frame.svg(label)
 
 

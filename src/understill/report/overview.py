@@ -9,6 +9,7 @@ from pathlib import Path
 
 from understill import numbers
 from understill.bench.efficiency import PARTS
+from understill.data.load import FEW_DEV_ROWS
 from understill.errors import counted
 from understill.pipeline.comparison import averages
 from understill.pipeline.shortfalls import Shortfall, shortfalls
@@ -52,6 +53,8 @@ def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.main in mean:
         rows = len({row.place.split("/")[0] for row in facts.scores})
         what = f"mean dev score of {rows} tasks" if rows > 1 else "dev score"
+        least = min((place.rows for place in facts.places), default=FEW_DEV_ROWS)
+        what += f", of {counted(least, 'dev row')}: mostly chance" if least < FEW_DEV_ROWS else ""
         yield numbers.score("", mean[facts.main]), f"{facts.main}: {what}"
     for versus in facts.versus:
         gain = versus.primary
@@ -136,11 +139,11 @@ def _kind(task: Task) -> str:
 
 def reproduction(facts: Facts) -> Iterator[Block]:
     """Show the recipe, and what to type to get the same again."""
-    yield Paragraph("This recipe, in this version of understill, gives the same models again; on a CPU bit for bit.")
-    yield Code(
-        f"pip install understill=={facts.made_with['understill']}\n"
-        "understill run recipe.yaml\n"
-        f"understill report {shlex.quote(facts.folder)}"
+    version = facts.made_with["understill"]
+    yield Paragraph(
+        f"This recipe, run by understill {version} in the folder where it was run first, gives the same models again; "
+        "on a CPU bit for bit."
     )
+    yield Code(f"understill run recipe.yaml\nunderstill report {shlex.quote(facts.folder)}")
     yield Heading("recipe.yaml")
     yield Code(facts.recipe.to_yaml())

@@ -293,3 +293,21 @@ def test_whatever_a_file_is_called_its_draft_is_a_recipe(name: str, files: Path)
     text = draft_recipe([Path(f"{name}.csv")]).text
     recipe = make_recipe(read_yaml_value(text, "draft"))
     assert next(iter(recipe.tasks)).startswith(name[:15])
+
+
+def test_doubtful_labels_and_headers_are_in_the_guesses_and_in_the_recipe(tmp_path: Path) -> None:
+    rows = [f"Where is order {number} please,{('bug', 'Bug')[number % 2]}" for number in range(30)]
+    lines = ["message,queue", *rows, "Where is order 0 please,Bug", "I paid twice for it,odd"]
+    (tmp_path / "a.csv").write_text("\n".join(lines), encoding="utf-8")
+    draft = draft_recipe([tmp_path / "a.csv"])
+    for sentence in (
+        '1 text has contradicting labels, such as "bug" and "Bug" → keep one',
+        'labels differ only in case or punctuation: "Bug" and "bug" → write',
+        '1 label has a single row: "odd" → add rows',
+    ):
+        assert f"  # {sentence}" in draft.text
+        assert any(sentence in guess for guess in draft.guesses)
+    (tmp_path / "b.csv").write_text("\n".join(rows), encoding="utf-8")
+    assert 'the column name "bug" looks like data → the first line is taken' in draft_recipe([tmp_path / "b.csv"]).text
+    (tmp_path / "c.csv").write_text("\n".join(["message,queue", *rows[:3] * 700, rows[4], "x y z,odd"]))
+    assert "single row" not in draft_recipe([tmp_path / "c.csv"]).text  # only the first rows were read

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from understill.data.delimited import OWN
+from understill.data.doubts import HEADED, contradictions, header_doubt, singles, spellings
 from understill.data.files import File, data_file
 from understill.data.read import columns_of, read_rows, settled
 from understill.data.text_encoding import OtherEncoding
 from understill.errors import UserError
 from understill.names import nfc
 from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Kind
-from understill.tasks.cells import Fault, as_score, decimal_sign, plain, pointed
+from understill.tasks.cells import Fault, as_label, as_score, decimal_sign, plain, pointed
 from understill.tasks.ranking import wrong_and_right
 
 ColumnRole = Literal["text", "label", "score", "id", "other"]
@@ -43,6 +45,8 @@ class ColumnProfile:
     length: float  # mean number of characters
     blank: int  # rows without a value
     decimal: str = "."
+    keys: tuple[Hashable, ...] = ()  # of each row: its label, or a hash of its text
+    named_so: bool = False  # its name is also one of its values
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,15 @@ def _column(name: str, values: Sequence[str | None]) -> ColumnProfile:
     length = sum(map(len, cells)) / max(len(cells), 1)
     decimal = decimal_sign(distinct)
     role = _role(name, cells, len(distinct), length, decimal)
-    return ColumnProfile(name, role, len(distinct), tuple(distinct[:50]), length, len(values) - len(cells), decimal)
+    blank = len(values) - len(cells)
+    keys: tuple[Hashable, ...] = ()
+    if role == "label":
+        keys = tuple([as_label(value, name) for value in values])
+    elif role == "text":
+        keys = tuple(map(hash, values))
+    return ColumnProfile(
+        name, role, len(distinct), tuple(distinct[:50]), length, blank, decimal, keys, name in distinct
+    )
 
 
 def _role(name: str, values: Sequence[str], distinct: int, length: float, decimal: str) -> ColumnRole:
@@ -273,7 +285,7 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
         name = _name(group.base, given) if len(golds) == 1 else _name(gold.name, given, group.base)
         files, unused = _files(group, [*columns, gold.name])
         kind, why = _task_kind(profile, texts, gold)
-        notes = [*group.doubts, *why, *unused]
+        notes = [*group.doubts, *why, *unused, *_data_doubts(profile, texts, gold, kind)]
         if gold.blank:
             notes.append(f"{gold.blank:,} of the first {profile.rows:,} rows have no {kind.noun} and are left out")
         if len(profile.with_role("text")) > 2:
@@ -283,6 +295,21 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
             notes.append(f"{what}, so it is a task too; delete this task if it is not wanted")
         inferred.append(InferredTask(name, files, profile, columns, gold, kind, tuple(notes), encoding, separator))
     return inferred
+
+
+def _data_doubts(profile: FileProfile, texts: Sequence[ColumnProfile], gold: ColumnProfile, kind: Kind) -> list[str]:
+    """Say what is doubtful about the labels and the header of a file, as far as its first rows tell."""
+    doubts = []
+    if kind.has_classes and not kind.grouped:
+        labels = [label if isinstance(label, str) else None for label in gold.keys]
+        counts = Counter(label for label in labels if label is not None)
+        rows = zip(*(text.keys for text in texts), strict=True)
+        doubts += [contradictions(rows, labels, len(texts) == 2), spellings(counts)]
+        doubts += [singles(counts)] if profile.rows < SAMPLED else []  # others may stand further below
+    if profile.file.format in HEADED:
+        columns = [*texts, gold]
+        doubts.append(header_doubt([each.name for each in columns], {each.name for each in columns if each.named_so}))
+    return [doubt for doubt in doubts if doubt]
 
 
 def _task_kind(profile: FileProfile, texts: Sequence[ColumnProfile], gold: ColumnProfile) -> tuple[Kind, list[str]]:

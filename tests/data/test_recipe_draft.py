@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tiny import tiny_tokenizer
 from understill.data.infer import infer_tasks, profile_file
 from understill.data.load import load_tasks
 from understill.data.recipe_draft import draft_recipe
@@ -311,3 +313,30 @@ def test_doubtful_labels_and_headers_are_in_the_guesses_and_in_the_recipe(tmp_pa
     assert 'the column name "bug" looks like data → the first line is taken' in draft_recipe([tmp_path / "b.csv"]).text
     (tmp_path / "c.csv").write_text("\n".join(["message,queue", *rows[:3] * 700, rows[4], "x y z,odd"]))
     assert "single row" not in draft_recipe([tmp_path / "c.csv"]).text  # only the first rows were read
+
+
+def test_texts_that_the_encoder_does_not_know_are_a_doubt(tmp_path: Path) -> None:
+    rows = [f"환불은 언제 되나요 {number},{('결제', '배송')[number % 2]}" for number in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["내용,분류", *rows]), encoding="utf-8")
+    loaded = []
+
+    def load(name: str) -> Any:
+        loaded.append(name)
+        return tiny_tokenizer()
+
+    draft = draft_recipe([tmp_path / "a.csv"], load_tokenizer=load)
+    sentence = "100% of the letters of a are unknown to minilm, or read one by one → name an encoder"
+    assert f"  # {sentence}" in draft.text and any(sentence in guess for guess in draft.guesses)
+    assert "`encoder: sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2`" in draft.text
+    assert f"letters of a are unknown to {tmp_path}" in draft_recipe([tmp_path / "a.csv"], str(tmp_path), load).text
+    loaded.clear()
+    (tmp_path / "b.csv").write_text("\n".join(["message,queue", *QUEUE_ROWS]), encoding="utf-8")
+    assert "unknown" not in draft_recipe([tmp_path / "b.csv"], load_tokenizer=load).text and not loaded
+
+    def missing(name: str) -> Any:
+        raise UserError("not installed")
+
+    assert "unknown" not in draft_recipe([tmp_path / "a.csv"], load_tokenizer=missing).text
+
+
+QUEUE_ROWS = [f"Where is order {number} please,{QUEUES[number % 3]}" for number in range(30)]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+
+from understill.errors import UserError, nearest
 
 WEIGHTS = "model.safetensors"
 #: What installs the package that reads quantised weights.
@@ -151,3 +154,11 @@ VECTORS: Mapping[str, VectorAsset] = MappingProxyType(
         )
     }
 )
+
+
+def refuse_misspelt(name: str) -> None:
+    """Refuse the name of an encoder that is nearly a short name, when there is no folder of it."""
+    if name not in ASSETS and "/" not in name and not Path(name).expanduser().is_dir():
+        close = nearest(name, ASSETS)
+        if close.startswith("did"):
+            raise UserError(f"encoder {name}: {close}")

@@ -340,3 +340,25 @@ def test_texts_that_the_encoder_does_not_know_are_a_doubt(tmp_path: Path) -> Non
 
 
 QUEUE_ROWS = [f"Where is order {number} please,{QUEUES[number % 3]}" for number in range(30)]
+
+
+def test_the_draft_knows_whether_all_tasks_are_pairs(files: Path) -> None:
+    assert draft_recipe([Path("pairs.jsonl")]).pairs
+    assert not draft_recipe([Path("tickets.csv"), Path("pairs.jsonl")]).pairs
+
+
+@pytest.mark.parametrize(("first", "why"), [("sep=;\n", "as the file's first line"), ("", "as the first rows fit")])
+def test_the_reason_for_a_separator_is_where_it_was_seen(tmp_path: Path, first: str, why: str) -> None:
+    lines = ["message;queue", *(row.replace(",", ";") for row in QUEUE_ROWS)]
+    (tmp_path / "a.csv").write_text(first + "\n".join(lines), encoding="utf-8")
+    (line,) = [line for line in draft_recipe([tmp_path / "a.csv"]).text.splitlines() if "separator:" in line]
+    assert line.split("  # ")[1].startswith(why)
+
+
+def test_a_column_with_one_value_is_named_as_what_teaches_nothing(tmp_path: Path) -> None:
+    for name, value, noun in (("queue", "bug", "label"), ("rating", "5", "score")):
+        lines = [f"message,{name}", *(f"Where is order {number} please,{value}" for number in range(9))]
+        (tmp_path / "a.csv").write_text("\n".join(lines), encoding="utf-8")
+        what = f'every row has the {noun} "{value}" in column "{name}"; there is nothing to learn'
+        with pytest.raises(UserError, match=what):
+            draft_recipe([tmp_path / "a.csv"])

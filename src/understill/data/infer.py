@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from understill.data.delimited import OWN
+from understill.data.delimited import OWN, names_separator
 from understill.data.doubts import HEADED, contradictions, header_doubt, singles, spellings
-from understill.data.files import File, data_file
+from understill.data.files import BadFile, File, data_file, find_files
 from understill.data.read import columns_of, read_rows, settled
 from understill.data.text_encoding import OtherEncoding
 from understill.errors import UserError
@@ -87,6 +87,7 @@ class InferredTask:
     doubts: tuple[str, ...] = ()
     encoding: str | None = None
     separator: str | None = None  # where it is not the usual one
+    separator_said: bool = False  # by the file's first line
 
 
 # Columns --------------------------------------------------------------------------------------------------------------
@@ -94,14 +95,13 @@ class InferredTask:
 
 def profile_file(path: Path) -> FileProfile:
     """Look at the first rows of a file and task what its columns hold."""
-    if not path.is_file():
-        raise UserError(f"{path}: {'is a folder; name the files in it' if path.is_dir() else 'no such file'}")
     file, encoding = data_file(path), None
     try:
         file = settled(file)
     except OtherEncoding as error:
-        if error.encoding is None:
-            raise
+        if error.encoding is None:  # there is no task yet to name it in
+            fix = "save the file as UTF-8, or write a recipe by hand, with its encoding: in the task"
+            raise BadFile(str(path), "the text is not UTF-8", fix) from None
         encoding = error.encoding
         file = settled(replace(file, encoding=encoding))
     names = [name for name in dict.fromkeys(columns_of(file)) if name]
@@ -203,10 +203,20 @@ class _Group:
         others = [column for column in golds if column.role == "label" or SCORE_NAME.search(column.name)]
         return [best, *(column for column in others if column is not best)]
 
+    @property
+    def constant(self) -> ColumnProfile | None:
+        """The column that would be learnt if it had more than one value."""
+        alike = [column for column in self.profile.with_role("label", "score") if column.distinct == 1]
+        return max(alike, key=lambda each: bool(LABEL_NAME.search(each.name)), default=None)
+
     def missing(self) -> str:
         """Say what keeps these files from being a task; nothing where they are one."""
         if self.texts and self.golds:
             return ""
+        if self.texts and self.constant:
+            only = self.constant
+            what = f'every row has the {only.role} "{only.examples[0][:100]}" in column "{only.name}"'
+            return f"{self.profile.path}: {what}; there is nothing to learn"
         shown = ", ".join(f"{column.name} ({column.role})" for column in self.profile.columns)
         what = "a label or a score" if self.texts else "text"
         return f"{self.profile.path}: no column looks like {what}; columns: {shown}"
@@ -232,7 +242,10 @@ def infer_tasks(paths: Sequence[Path], distil: bool = False) -> tuple[list[Infer
         else:
             left_out.append(group.missing() + ("; with --distil, teachers can label its texts" if homes else ""))
     if not whole:
-        raise UserError("; ".join(left_out) + " → a task needs a column of text and one of labels or scores")
+        fix = "a task needs a column of text and one of labels or scores"
+        if all(group.texts and group.constant for group in groups):
+            fix = "use data with two labels or more"
+        raise UserError("; ".join(left_out) + f" → {fix}")
     inferred: list[InferredTask] = []
     for group in whole:
         inferred += _infer(group, [task.name for task in inferred])
@@ -245,7 +258,7 @@ def _has(profiles: Sequence[FileProfile], columns: Sequence[str]) -> bool:
 
 def _groups(paths: Sequence[Path]) -> list[_Group]:
     groups: dict[tuple[Path, str], _Group] = {}
-    for path in paths:
+    for path in (file.path for each in paths for file in find_files([str(each)])):
         base, role = _base_and_role(data_file(path))
         group = groups.setdefault((path.parent, base), _Group(base or path.parent.resolve().name))
         group.files.setdefault(role, []).append(profile_file(path))
@@ -285,6 +298,7 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
         name = _name(group.base, given) if len(golds) == 1 else _name(gold.name, given, group.base)
         files, unused = _files(group, [*columns, gold.name])
         kind, why = _task_kind(profile, texts, gold)
+        said = separator is not None and names_separator(profile.file)
         notes = [*group.doubts, *why, *unused, *_data_doubts(profile, texts, gold, kind)]
         if gold.blank:
             notes.append(f"{gold.blank:,} of the first {profile.rows:,} rows have no {kind.noun} and are left out")
@@ -293,7 +307,9 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
         if gold is not golds[0]:
             what = f"a further column of {profile.path.name} looks like {gold.role}s"
             notes.append(f"{what}, so it is a task too; delete this task if it is not wanted")
-        inferred.append(InferredTask(name, files, profile, columns, gold, kind, tuple(notes), encoding, separator))
+        inferred.append(
+            InferredTask(name, files, profile, columns, gold, kind, tuple(notes), encoding, separator, said)
+        )
     return inferred
 
 

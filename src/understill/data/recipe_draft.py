@@ -35,6 +35,7 @@ class Draft:
     text: str
     guesses: tuple[str, ...]  # a line for each task, and for each doubt about it
     left_out: tuple[str, ...]  # why files are not used
+    pairs: bool = False  # every task reads two texts
 
 
 def draft_recipe(
@@ -50,7 +51,8 @@ def draft_recipe(
     reasons = tuple(_printable(reason, 300) for reason in left_out)
     name = inferred[0].name if len(inferred) == 1 and inferred[0].name not in TAKEN else "my-tasks"
     guesses = tuple(line for task in inferred for line in _guesses(task))
-    return Draft(name, _text(inferred, name, reasons, teacher), guesses, reasons)
+    pairs = all(len(task.text) == 2 for task in inferred)
+    return Draft(name, _text(inferred, name, reasons, teacher), guesses, reasons, pairs)
 
 
 def _in_its_language(task: InferredTask, encoder: str, load_tokenizer: LoadTokenizer) -> InferredTask:
@@ -170,7 +172,8 @@ def _file_lines(task: InferredTask) -> list[str]:
     if task.encoding:
         lines.append(_line(f"  encoding: {task.encoding}", "its bytes are not UTF-8, and fit this; see the examples"))
     if task.separator:
-        lines.append(_line(f"  separator: {_yaml(task.separator)}", "as the first rows fit the header"))
+        why_so = "as the file's first line says" if task.separator_said else "as the first rows fit the header"
+        lines.append(_line(f"  separator: {_yaml(task.separator)}", why_so))
     return lines
 
 

@@ -50,6 +50,7 @@ def test_a_header_that_reads_like_a_row_is_named() -> None:
     assert header_doubt(["message", "billing"], {"billing"}).startswith('the column name "billing" looks like data →')
     assert header_doubt(["I was charged twice for the same thing", "queue"], set())
     assert header_doubt(["x" * 61, "queue"], set()).startswith(f'the column name "{"x" * 59}…" looks')
+    assert '"a b"' in header_doubt(["a\nb"], {"a\nb"}), "a warning is one line, whatever a file holds"
     assert header_doubt(["what does the customer want", "queue"], {"billing"}) == ""
 
 

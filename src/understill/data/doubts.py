@@ -91,7 +91,8 @@ def _mark(sign: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    return f'"{text}"' if len(text) <= LONGEST else f'"{text[: LONGEST - 1]}…"'
+    line = "".join(sign if sign.isprintable() else " " for sign in text)  # a cell may hold anything
+    return f'"{line}"' if len(line) <= LONGEST else f'"{line[: LONGEST - 1]}…"'
 
 
 def _some(parts: list[str], sign: str = ", ") -> str:

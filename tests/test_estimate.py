@@ -158,3 +158,33 @@ def test_an_encoder_that_does_not_know_the_language_of_a_task_is_warned_about(
     estimate(pipeline.make_study(make_tiny(tasks={"분류": own})))
     (warning,) = [message for message in caplog.messages if "letters of" in message]
     assert warning.startswith("100% of the letters of 분류 are unknown to ")
+
+
+def test_rows_that_are_cut_are_warned_about_once_with_the_key_that_raises_it(
+    make_tiny: Callable[..., Recipe], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said(file: str, **changes: Any) -> list[str]:
+        caplog.clear()
+        own = {"train": str(tmp_path / file), "text": "text", "label": "label", **changes}
+        estimate(pipeline.make_study(make_tiny(tasks={"queue": own}, models="each")))
+        return [message for message in caplog.messages if "cut at" in message]
+
+    (tmp_path / "long.csv").write_text(lines(long=30), encoding="utf-8")
+    (tmp_path / "even.csv").write_text(lines(long=0), encoding="utf-8")
+    (tmp_path / "rare.csv").write_text(lines(long=1), encoding="utf-8")
+    (warning,) = said("long.csv", dev=str(tmp_path / "long.csv"))
+    what = "queue: 30 of 100 rows looked at are cut at 32 tokens, which is all that is read"
+    assert warning == f"{what} → raise encoder.max_length, to at most 130"
+    (warning,) = said("long.csv", dev=str(tmp_path / "long.csv"), max_length=16)
+    assert "cut at 16 tokens" in warning and "→ raise tasks.queue.max_length" in warning
+    assert said("even.csv") == said("rare.csv") == [], "what fills the length is whole, and few that are cut are left"
+
+
+def lines(long: int) -> str:
+    """Return rows of which so many are longer than 32 tokens, and the others as long, with [CLS] and [SEP]."""
+    rows = []
+    for n in range(100):
+        words = ["good"] * (31 if n < long else 30)
+        words[n // 30], words[n % 30] = "the", "film"  # no row is like another
+        rows.append(f"{' '.join(words)},{n % 2}")
+    return "\n".join(["text,label", *rows])

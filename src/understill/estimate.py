@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -20,13 +21,15 @@ from understill.data.groups import grouping, teaching
 from understill.data.language import warn_of_language
 from understill.data.sampling import apportion, shares
 from understill.data.tokens import Tokens, encode
+from understill.errors import counted
 from understill.events import Checking, Watch, silent
 from understill.losses.fused import make_objective
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
 from understill.models.multitask import new_model
+from understill.models.transformer import max_tokens
 from understill.models.words import WordsConfig
 from understill.pipeline.hyperparameter_search import foreseen
-from understill.pipeline.plan.parts import ModelPlan, Plan, Study, Words, max_length, parts_of
+from understill.pipeline.plan.parts import ModelPlan, Plan, Study, Wanted, Words, max_length, parts_of
 from understill.pipeline.vocabularies import SIZE, make_words
 from understill.recipe.schema import Machine
 from understill.train.device import pick_device, pick_precision, set_threads
@@ -34,7 +37,11 @@ from understill.train.fit import times_due
 from understill.train.loop import total_steps
 from understill.train.probe import MOST
 
+log = logging.getLogger(__name__)
+
 SAMPLE = 256
+#: From this share of rows on, it is worth a warning that they are cut.
+CUT = 0.02
 TRIALS = 3
 #: Seconds for which this machine's speed is measured, where models are not timed one by one.
 CALIBRATION = 1.0
@@ -97,7 +104,34 @@ def estimate(study: Study, watch: Watch = silent, *, timed: bool = False) -> dic
             sizes = {"batch": chosen.settings.training.batch, "inner": inner, "parameters": whole}
             estimates[alike] = Estimate(work.steps, float(work.length), step * passes, timed, **sizes)
         times[title] = replace(estimates[alike], odds=model.odds)
+    _warn_of_cuts(missing)
     return times
+
+
+def _warn_of_cuts(models: Sequence[Wanted]) -> None:
+    """Warn of each task of which too many rows are longer than a model reads, and say what raises that."""
+    least: dict[str, tuple[int, Wanted]] = {}
+    for each in models:
+        for task in each.model.tasks:
+            length = max_length(each.plan.recipe, each.model.settings, task.name)
+            least[task.name] = min(least.get(task.name, (length, each)), (length, each), key=lambda one: one[0])
+    for name, (length, (plan, model, _)) in least.items():
+        rows, begin = _texts(model, name), model.start.root
+        long = [row for row in rows if sum(map(len, _as_pair(row))) > length]  # hardly a token is less than a character
+        if not long:
+            continue
+        if words := _uncounted(model):
+            cut = sum(sum(len(text.split()) for text in _as_pair(row)) > length for row in long)
+        else:
+            longer = encode(long, load_tokenizer(begin.name, begin.place), length + 1)
+            cut = int((longer.lengths > length).sum())
+        if cut < CUT * len(rows):
+            continue
+        key = f"tasks.{name}.max_length" if plan.recipe.tasks[name].max_length else "encoder.max_length"
+        limit = None if words else max_tokens(load_config(begin.name, begin.place))
+        fix = f"raise {key}" + (f", to at most {limit}" if limit else "")
+        what = f"{cut:,} of {counted(len(rows), 'row')} looked at are cut at {length} tokens, which is all that is read"
+        log.warning("%s: %s → %s", name, what, "name an encoder that reads more" if limit == length else fix)
 
 
 def _rows_read(model: ModelPlan, steps: int, tried: bool) -> float:

@@ -37,6 +37,11 @@ def test_predict_answers_pairs(at: Desk) -> None:
     assert re.fullmatch(r"The password \| A password\n  pairs: [01] \([\d.]+ %\), [01] [\d.]+ %\n", output.out)
 
 
+def test_predict_says_that_pairs_need_a_second_text(at: Desk) -> None:
+    asked = ("predict", "runs/my-tasks", "--text", "a", "--task", "pairs")
+    assert "task pairs reads two texts → add --second, the other text of each pair" in understill(*asked).err
+
+
 def test_predict_takes_several_second_texts_for_one_first(at: Desk) -> None:
     output = done("predict", model_folder(), "--text", "The password", "--second", "A password", "--second", "A parcel")
     lines = output.out.splitlines()

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tiny import tiny_tokenizer
-from understill.data.language import unread_share, warn_of_language
+from understill.data.language import foreign, unread_share, warn_of_language
 from understill.models.encoder import load_tokenizer
 
 
@@ -38,7 +38,8 @@ def test_an_encoder_that_does_not_know_the_language_is_warned_about(caplog: pyte
         assert not caplog.messages
         warn_of_language("tiny", "분류", ["환불은 언제 되나요", "good"], tiny_tokenizer())
     what = "67% of the letters of 분류 are unknown to tiny, or read one by one"
-    assert caplog.messages == [f"{what} → name an encoder that knows their language"]
+    (message,) = caplog.messages
+    assert message.startswith(f"{what} → name an encoder that knows their language, such as `encoder: ")
 
 
 def test_minilm_knows_english_and_not_korean() -> None:
@@ -46,3 +47,8 @@ def test_minilm_knows_english_and_not_korean() -> None:
     assert unread_share(["The parcel never came and I would like my money back."], tokenizer) < 0.1
     assert unread_share(["환불은 언제 되나요? 결제가 두 번 됐어요."], tokenizer) > 0.9
     assert unread_share([normalize("NFD", "환불은 언제 되나요?")], tokenizer) > 0.9
+
+
+def test_a_tokeniser_is_asked_only_about_texts_that_are_not_mostly_ascii() -> None:
+    assert foreign(["환불은 언제 되나요? App", ""])
+    assert not foreign(["Où est mon colis ? Je l'ai payé deux fois.", "12"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tiny import tiny_tokenizer
 from understill.data.infer import infer_tasks, profile_file
 from understill.data.load import load_tasks
 from understill.data.recipe_draft import draft_recipe
@@ -293,3 +295,70 @@ def test_whatever_a_file_is_called_its_draft_is_a_recipe(name: str, files: Path)
     text = draft_recipe([Path(f"{name}.csv")]).text
     recipe = make_recipe(read_yaml_value(text, "draft"))
     assert next(iter(recipe.tasks)).startswith(name[:15])
+
+
+def test_doubtful_labels_and_headers_are_in_the_guesses_and_in_the_recipe(tmp_path: Path) -> None:
+    rows = [f"Where is order {number} please,{('bug', 'Bug')[number % 2]}" for number in range(30)]
+    lines = ["message,queue", *rows, "Where is order 0 please,Bug", "I paid twice for it,odd"]
+    (tmp_path / "a.csv").write_text("\n".join(lines), encoding="utf-8")
+    draft = draft_recipe([tmp_path / "a.csv"])
+    for sentence in (
+        '1 text has contradicting labels, such as "bug" and "Bug" → keep one',
+        'labels differ only in case or punctuation: "Bug" and "bug" → write',
+        '1 label has a single row: "odd" → add rows',
+    ):
+        assert f"  # {sentence}" in draft.text
+        assert any(sentence in guess for guess in draft.guesses)
+    (tmp_path / "b.csv").write_text("\n".join(rows), encoding="utf-8")
+    assert 'the column name "bug" looks like data → the first line is taken' in draft_recipe([tmp_path / "b.csv"]).text
+    (tmp_path / "c.csv").write_text("\n".join(["message,queue", *rows[:3] * 700, rows[4], "x y z,odd"]))
+    assert "single row" not in draft_recipe([tmp_path / "c.csv"]).text  # only the first rows were read
+
+
+def test_texts_that_the_encoder_does_not_know_are_a_doubt(tmp_path: Path) -> None:
+    rows = [f"환불은 언제 되나요 {number},{('결제', '배송')[number % 2]}" for number in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["내용,분류", *rows]), encoding="utf-8")
+    loaded = []
+
+    def load(name: str) -> Any:
+        loaded.append(name)
+        return tiny_tokenizer()
+
+    draft = draft_recipe([tmp_path / "a.csv"], load_tokenizer=load)
+    sentence = "100% of the letters of a are unknown to minilm, or read one by one → name an encoder"
+    assert f"  # {sentence}" in draft.text and any(sentence in guess for guess in draft.guesses)
+    assert "`encoder: sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2`" in draft.text
+    assert f"letters of a are unknown to {tmp_path}" in draft_recipe([tmp_path / "a.csv"], str(tmp_path), load).text
+    loaded.clear()
+    (tmp_path / "b.csv").write_text("\n".join(["message,queue", *QUEUE_ROWS]), encoding="utf-8")
+    assert "unknown" not in draft_recipe([tmp_path / "b.csv"], load_tokenizer=load).text and not loaded
+
+    def missing(name: str) -> Any:
+        raise UserError("not installed")
+
+    assert "unknown" not in draft_recipe([tmp_path / "a.csv"], load_tokenizer=missing).text
+
+
+QUEUE_ROWS = [f"Where is order {number} please,{QUEUES[number % 3]}" for number in range(30)]
+
+
+def test_the_draft_knows_whether_all_tasks_are_pairs(files: Path) -> None:
+    assert draft_recipe([Path("pairs.jsonl")]).pairs
+    assert not draft_recipe([Path("tickets.csv"), Path("pairs.jsonl")]).pairs
+
+
+@pytest.mark.parametrize(("first", "why"), [("sep=;\n", "as the file's first line"), ("", "as the first rows fit")])
+def test_the_reason_for_a_separator_is_where_it_was_seen(tmp_path: Path, first: str, why: str) -> None:
+    lines = ["message;queue", *(row.replace(",", ";") for row in QUEUE_ROWS)]
+    (tmp_path / "a.csv").write_text(first + "\n".join(lines), encoding="utf-8")
+    (line,) = [line for line in draft_recipe([tmp_path / "a.csv"]).text.splitlines() if "separator:" in line]
+    assert line.split("  # ")[1].startswith(why)
+
+
+def test_a_column_with_one_value_is_named_as_what_teaches_nothing(tmp_path: Path) -> None:
+    for name, value, noun in (("queue", "bug", "label"), ("rating", "5", "score")):
+        lines = [f"message,{name}", *(f"Where is order {number} please,{value}" for number in range(9))]
+        (tmp_path / "a.csv").write_text("\n".join(lines), encoding="utf-8")
+        what = f'every row has the {noun} "{value}" in column "{name}"; there is nothing to learn'
+        with pytest.raises(UserError, match=what):
+            draft_recipe([tmp_path / "a.csv"])

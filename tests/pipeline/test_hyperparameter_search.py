@@ -77,6 +77,11 @@ def test_a_wider_encoder_has_a_lower_rate_and_one_without_layers_a_higher() -> N
     assert hyperparameters._rate(shape(own=True))[0] == hyperparameters.RANDOM_RATE
 
 
+def test_steps_are_counted_in_words_that_fit_their_number() -> None:
+    assert hyperparameters._seen(1, shape(1066), "zero", few=False) == "1 pass over 1,066 rows"
+    assert hyperparameters._seen(2.5, shape(1066), "zero", few=False) == "2.5 passes over 1,066 rows"
+
+
 def test_few_rows_a_class_begin_with_contrast_many_classes_with_a_probe_and_others_at_zero(
     open_recipe: Callable[..., Recipe],
 ) -> None:

@@ -37,6 +37,11 @@ def test_many_labels_are_counted(shown: io.StringIO) -> None:
     assert rows(shown)[1][3] == "0 to 5"
 
 
+def test_a_folder_without_runs_is_said_to_have_none(shown: io.StringIO) -> None:
+    listings.show_runs([])
+    assert shown.getvalue() == "no runs here yet; understill run RECIPE makes one\n"
+
+
 def test_counts_say_what_is_complete(shown: io.StringIO) -> None:
     listings.show_counts([("rte", "train", 2490, 2490), ("rte", "dev", 3, 277), ("qqp", "dev", 0, 40430)])
     assert [row[2:] for row in rows(shown)] == [

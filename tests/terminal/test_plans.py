@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from terminal_cases import rows
 
+from understill.data.recipe_draft import Draft
 from understill.estimate import Estimate
 from understill.pipeline import make_study, train_models
 from understill.recipe import Recipe
@@ -41,6 +44,12 @@ def test_a_plan_says_what_would_run_and_how_long(make_tiny: Callable[..., Recipe
     table = shown.getvalue()[shown.getvalue().rindex("stages") :]
     assert re.search(rf"│ train +│ similar +│ similar +│ to be trained +│ {plan.models[1].folder.name} ", table)
     assert table.endswith("nothing was run; 1 of 2 models are to be trained\n")
+
+
+@pytest.mark.parametrize(("pairs", "texts"), [(False, '--text "…"'), (True, '--text "…" --second "…"')])
+def test_a_draft_says_how_its_model_is_asked(pairs: bool, texts: str, shown: io.StringIO) -> None:
+    plans.show_draft(Path("recipe.yaml"), Draft("faq", "", (), (), pairs))
+    assert shown.getvalue().endswith(f"  understill predict runs/faq {texts}\n")
 
 
 def test_a_checked_recipe_says_what_its_model_can_be_exported_to(

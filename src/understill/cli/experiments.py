@@ -7,7 +7,7 @@ import signal
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -57,6 +57,7 @@ def init(
 ) -> None:
     """Look at your files and write a commented recipe for them."""
     from understill.data.recipe_draft import draft_recipe
+    from understill.models.catalogue import refuse_misspelt
     from understill.terminal import plans
 
     if out.is_dir():
@@ -66,7 +67,15 @@ def init(
     refuse_no_folder("--out", out)
     if teacher and not distil:
         raise UserError(f"--teacher {teacher}: only a recipe that distils has a teacher → add --distil")
-    draft = draft_recipe(files, (teacher or "minilm") if distil else None)
+    if teacher:
+        refuse_misspelt(teacher)
+
+    def load_tokenizer(name: str) -> Any:
+        from understill.models import encoder  # takes a second or two, and few files need it
+
+        return encoder.load_tokenizer(name)
+
+    draft = draft_recipe(files, (teacher or "minilm") if distil else None, load_tokenizer)
     out.write_text(draft.text, encoding="utf-8")
     for reason in draft.left_out:
         logging.getLogger(__name__).warning("left out: %s", reason)

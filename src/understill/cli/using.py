@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +25,9 @@ from understill.cli.arguments import (
 from understill.cli.program import app
 from understill.errors import UserError
 from understill.serve.settings import ServerSettings, read_keys
+
+if TYPE_CHECKING:
+    from understill.tasks import Task
 
 
 @app.command(
@@ -70,7 +74,11 @@ def predict(
         options = "--out, --columns, --encoding and --quote-formulas"
         raise UserError(f"{options} go with --file; answers to --text are printed")
     if text:
+        if not all(map(str.strip, (*text, *(second or ())))):
+            raise UserError("an empty text says nothing that could be answered → write one after --text and --second")
         predictor = load(model, device)
+        if not second:
+            _refuse_single(predictor.tasks, task)
         if second and len(text) == 1:
             text = text * len(second)  # one query, several candidates
         outputs.show_answers(text, second, predictor.predict(text, second or None, task))
@@ -84,6 +92,16 @@ def predict(
     with tidy(), progress.counter(f"predicting {file}") as count:
         done = predict_file(predictor, file, out, task, named, count, encoding, quote_formulas)
     outputs.show_predicted(done, out)
+
+
+def _refuse_single(tasks: Sequence[Task], names: list[str] | None) -> None:
+    """Refuse to ask tasks that read two texts with the first alone."""
+    from understill.inference.predictor import choose
+
+    pairs = [each for each in choose(tasks, names, None) if each.pair]
+    if pairs and (names or len(pairs) == len(tasks)):
+        what = f"task {pairs[0].name} reads two texts" if names else "the model has no task that reads one text"
+        raise UserError(f"{what} → add --second, the other text of each pair")
 
 
 @app.command(

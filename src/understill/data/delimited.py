@@ -82,6 +82,14 @@ def separator_of(file: File) -> str:
     return max(fits, key=lambda sign: fits[sign], default=own)
 
 
+def names_separator(file: File) -> bool:
+    """Tell whether a file's first line is Excel's, which says what separates cells."""
+    if file.format not in OWN:
+        return False
+    with open_text(file, newline="") as text:
+        return SEP_LINE.fullmatch(text.readline(100)) is not None
+
+
 def _first_rows(sample: str, separator: str) -> list[list[str]]:
     """Split the beginning of a file; a row that cannot be split fits no header."""
     reader = csv.reader(io.StringIO(sample, newline=""), delimiter=separator, strict=True)

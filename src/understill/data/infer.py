@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from understill.data.delimited import OWN
-from understill.data.files import File, data_file
+from understill.data.delimited import OWN, names_separator
+from understill.data.doubts import HEADED, contradictions, header_doubt, singles, spellings
+from understill.data.files import BadFile, File, data_file, find_files
 from understill.data.read import columns_of, read_rows, settled
 from understill.data.text_encoding import OtherEncoding
 from understill.errors import UserError
 from understill.names import nfc
 from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Kind
-from understill.tasks.cells import Fault, as_score, decimal_sign, plain, pointed
+from understill.tasks.cells import Fault, as_label, as_score, decimal_sign, plain, pointed
 from understill.tasks.ranking import wrong_and_right
 
 ColumnRole = Literal["text", "label", "score", "id", "other"]
@@ -43,6 +45,8 @@ class ColumnProfile:
     length: float  # mean number of characters
     blank: int  # rows without a value
     decimal: str = "."
+    keys: tuple[Hashable, ...] = ()  # of each row: its label, or a hash of its text
+    named_so: bool = False  # its name is also one of its values
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ class InferredTask:
     doubts: tuple[str, ...] = ()
     encoding: str | None = None
     separator: str | None = None  # where it is not the usual one
+    separator_said: bool = False  # by the file's first line
 
 
 # Columns --------------------------------------------------------------------------------------------------------------
@@ -90,14 +95,13 @@ class InferredTask:
 
 def profile_file(path: Path) -> FileProfile:
     """Look at the first rows of a file and task what its columns hold."""
-    if not path.is_file():
-        raise UserError(f"{path}: {'is a folder; name the files in it' if path.is_dir() else 'no such file'}")
     file, encoding = data_file(path), None
     try:
         file = settled(file)
     except OtherEncoding as error:
-        if error.encoding is None:
-            raise
+        if error.encoding is None:  # there is no task yet to name it in
+            fix = "save the file as UTF-8, or write a recipe by hand, with its encoding: in the task"
+            raise BadFile(str(path), "the text is not UTF-8", fix) from None
         encoding = error.encoding
         file = settled(replace(file, encoding=encoding))
     names = [name for name in dict.fromkeys(columns_of(file)) if name]
@@ -121,7 +125,15 @@ def _column(name: str, values: Sequence[str | None]) -> ColumnProfile:
     length = sum(map(len, cells)) / max(len(cells), 1)
     decimal = decimal_sign(distinct)
     role = _role(name, cells, len(distinct), length, decimal)
-    return ColumnProfile(name, role, len(distinct), tuple(distinct[:50]), length, len(values) - len(cells), decimal)
+    blank = len(values) - len(cells)
+    keys: tuple[Hashable, ...] = ()
+    if role == "label":
+        keys = tuple([as_label(value, name) for value in values])
+    elif role == "text":
+        keys = tuple(map(hash, values))
+    return ColumnProfile(
+        name, role, len(distinct), tuple(distinct[:50]), length, blank, decimal, keys, name in distinct
+    )
 
 
 def _role(name: str, values: Sequence[str], distinct: int, length: float, decimal: str) -> ColumnRole:
@@ -191,10 +203,20 @@ class _Group:
         others = [column for column in golds if column.role == "label" or SCORE_NAME.search(column.name)]
         return [best, *(column for column in others if column is not best)]
 
+    @property
+    def constant(self) -> ColumnProfile | None:
+        """The column that would be learnt if it had more than one value."""
+        alike = [column for column in self.profile.with_role("label", "score") if column.distinct == 1]
+        return max(alike, key=lambda each: bool(LABEL_NAME.search(each.name)), default=None)
+
     def missing(self) -> str:
         """Say what keeps these files from being a task; nothing where they are one."""
         if self.texts and self.golds:
             return ""
+        if self.texts and self.constant:
+            only = self.constant
+            what = f'every row has the {only.role} "{only.examples[0][:100]}" in column "{only.name}"'
+            return f"{self.profile.path}: {what}; there is nothing to learn"
         shown = ", ".join(f"{column.name} ({column.role})" for column in self.profile.columns)
         what = "a label or a score" if self.texts else "text"
         return f"{self.profile.path}: no column looks like {what}; columns: {shown}"
@@ -220,7 +242,10 @@ def infer_tasks(paths: Sequence[Path], distil: bool = False) -> tuple[list[Infer
         else:
             left_out.append(group.missing() + ("; with --distil, teachers can label its texts" if homes else ""))
     if not whole:
-        raise UserError("; ".join(left_out) + " → a task needs a column of text and one of labels or scores")
+        fix = "a task needs a column of text and one of labels or scores"
+        if all(group.texts and group.constant for group in groups):
+            fix = "use data with two labels or more"
+        raise UserError("; ".join(left_out) + f" → {fix}")
     inferred: list[InferredTask] = []
     for group in whole:
         inferred += _infer(group, [task.name for task in inferred])
@@ -233,7 +258,7 @@ def _has(profiles: Sequence[FileProfile], columns: Sequence[str]) -> bool:
 
 def _groups(paths: Sequence[Path]) -> list[_Group]:
     groups: dict[tuple[Path, str], _Group] = {}
-    for path in paths:
+    for path in (file.path for each in paths for file in find_files([str(each)])):
         base, role = _base_and_role(data_file(path))
         group = groups.setdefault((path.parent, base), _Group(base or path.parent.resolve().name))
         group.files.setdefault(role, []).append(profile_file(path))
@@ -272,7 +297,8 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
         name = _name(group.base, given) if len(golds) == 1 else _name(gold.name, given, group.base)
         files, unused = _files(group, [*columns, gold.name])
         kind, why = _task_kind(profile, texts, gold)
-        notes = [*group.doubts, *why, *unused]
+        said = separator is not None and names_separator(profile.file)
+        notes = [*group.doubts, *why, *unused, *_data_doubts(profile, texts, gold, kind)]
         if gold.blank:
             notes.append(f"{gold.blank:,} of the first {profile.rows:,} rows have no {kind.noun} and are left out")
         if len(profile.with_role("text")) > 2:
@@ -280,8 +306,25 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
         if gold is not golds[0]:
             what = f"a further column of {profile.path.name} looks like {gold.role}s"
             notes.append(f"{what}, so it is a task too; delete this task if it is not wanted")
-        inferred.append(InferredTask(name, files, profile, columns, gold, kind, tuple(notes), encoding, separator))
+        inferred.append(
+            InferredTask(name, files, profile, columns, gold, kind, tuple(notes), encoding, separator, said)
+        )
     return inferred
+
+
+def _data_doubts(profile: FileProfile, texts: Sequence[ColumnProfile], gold: ColumnProfile, kind: Kind) -> list[str]:
+    """Say what is doubtful about the labels and the header of a file, as far as its first rows tell."""
+    doubts = []
+    if kind.has_classes and not kind.grouped:
+        labels = [label if isinstance(label, str) else None for label in gold.keys]
+        counts = Counter(label for label in labels if label is not None)
+        rows = zip(*(text.keys for text in texts), strict=True)
+        doubts += [contradictions(rows, labels, len(texts) == 2), spellings(counts)]
+        doubts += [singles(counts)] if profile.rows < SAMPLED else []  # others may stand further below
+    if profile.file.format in HEADED:
+        columns = [*texts, gold]
+        doubts.append(header_doubt([each.name for each in columns], {each.name for each in columns if each.named_so}))
+    return [doubt for doubt in doubts if doubt]
 
 
 def _task_kind(profile: FileProfile, texts: Sequence[ColumnProfile], gold: ColumnProfile) -> tuple[Kind, list[str]]:

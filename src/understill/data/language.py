@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 
 #: From this share of letters on a tokeniser is taken not to know a language.
 UNKNOWN = 0.5
+#: What to write instead, where the hub can be reached.
+MULTILINGUAL = (
+    "`encoder: sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2`, which comes from the Hugging Face hub"
+)
 #: The script whose letters are words, so that one by one they are read well.
 WORDLIKE = "CJK"
 
@@ -45,8 +49,21 @@ def _wordlike(sign: str) -> bool:
     return name(sign, "").startswith(WORDLIKE)
 
 
+def foreign(texts: Iterable[str]) -> bool:
+    """Tell whether a tokeniser may not know the script of texts: too few of their letters are those of ASCII."""
+    letters = [sign.isascii() for text in texts for sign in text if sign.isalpha()]
+    return letters.count(False) >= UNKNOWN / 2 * max(len(letters), 1)
+
+
+def language_doubt(encoder: str, place: str, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast) -> str:
+    """Say where an encoder hardly knows the language of a task's texts."""
+    if (share := unread_share(texts, tokenizer)) < UNKNOWN:
+        return ""
+    what = f"{share:.0%} of the letters of {place} are unknown to {encoder}, or read one by one"
+    return f"{what} → name an encoder that knows their language, such as {MULTILINGUAL}"
+
+
 def warn_of_language(encoder: str, place: str, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast) -> None:
     """Warn where an encoder hardly knows the language of a task's texts."""
-    if (share := unread_share(texts, tokenizer)) >= UNKNOWN:
-        what = f"{share:.0%} of the letters of {place} are unknown to {encoder}, or read one by one"
-        log.warning("%s → name an encoder that knows their language", what)
+    if doubt := language_doubt(encoder, place, texts, tokenizer):
+        log.warning("%s", doubt)

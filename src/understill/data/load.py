@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 
 from understill.data import glue_files
 from understill.data.check import BadRows, id_maker
+from understill.data.doubts import HEADED, LOOKED_AT, header_doubt, label_doubts
 from understill.data.files import BadFile, File, find_files, positions
 from understill.data.groups import count_queries
 from understill.data.ingest import FEW_ROWS, LARGER_SHARES, SMALLER_SHARES, EmptyDev, Progress, SourcedTask, ingest
 from understill.data.overlap import overlap, shared_across
 from understill.data.read import columns_of, read_rows
 from understill.data.source import Source, from_demo, from_files, from_texts
-from understill.data.taskdata import REJECTS, TaskData
+from understill.data.taskdata import REJECTS, TaskData, id_keys
 from understill.errors import Problem, UserError, counted, listed, nearest
 from understill.recipe import Recipe
 from understill.recipe.schema import TaskSpec
@@ -71,6 +72,8 @@ def read_tasks(
         if plan.hold_out and not plan.goldless:
             _check_labels(tasks[plan.task.name]["train"])
             _check_size(tasks[plan.task.name]["dev"])
+        if plan.formats:
+            _doubt(plan, tasks[plan.task.name]["train"])
     across = _across(tasks)
     return {name: _loaded(splits, across[name]) for name, splits in tasks.items()}
 
@@ -136,6 +139,23 @@ def _check_size(dev: TaskData) -> None:
     if dev.rows < FEW_DEV_ROWS:
         count = counted(dev.rows, "row")
         log.warning("%s/dev: only %s held out, so its scores are mostly chance → give dev a file", dev.task.name, count)
+
+
+def _doubt(plan: SourcedTask, train: TaskData) -> None:
+    """Warn about labels of the user's own rows that contradict each other, and about a header that is a row."""
+    task, place = train.task, f"{plan.task.name}/train"
+    rows = train.table().slice(0, LOOKED_AT)
+    if task.kind.has_classes and not task.kind.grouped and not plan.goldless:
+        counts = {each["values"]: each["counts"] for each in pc.value_counts(train.table()["label"]).to_pylist()}
+        keys, labels = id_keys(rows["id"]).tolist(), rows["label"].to_pylist()
+        for doubt in label_doubts(keys, labels, counts, pair=task.pair, given=bool(plan.task.labels)):
+            log.warning("%s: %s", place, doubt)
+    if set(plan.formats) & set(HEADED):
+        texts = {name: rows[f"text{number}"] for number, name in enumerate(task.text, 1)}
+        known = {name for name, column in texts.items() if pc.any(pc.equal(column, name)).as_py()}
+        label = task.label or ""
+        if doubt := header_doubt([*texts, label], known | (set(task.labels) & {label})):
+            log.warning("%s: %s", place, doubt)
 
 
 def _across(tasks: dict[str, dict[str, TaskData]]) -> dict[str, dict[tuple[str, str], int]]:
@@ -245,7 +265,14 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, problems: list[Problem]) -> 
             splits["unlabelled"] = from_texts(_files(names, spec, recipe.roots()), task)
     given = isinstance(spec.dev, float)
     share = None if wanted["dev"] else spec.dev if isinstance(spec.dev, float) else HOLD_OUT
-    return SourcedTask(task, splits, share, given, spec.rows, goldless=spec.goldless)
+    formats = () if spec.hub or "train" not in splits else _formats(spec, recipe)
+    return SourcedTask(task, splits, share, given, spec.rows, goldless=spec.goldless, formats=formats)
+
+
+def _formats(spec: TaskSpec, recipe: Recipe) -> tuple[str, ...]:
+    """Return the formats of the files of train."""
+    names = spec.unlabelled if spec.goldless else spec.train
+    return tuple(sorted({file.format for file in _files(names, spec, recipe.roots())}))
 
 
 def _unlabelled(spec: TaskSpec, recipe: Recipe) -> tuple[str, ...]:

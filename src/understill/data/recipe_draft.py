@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from understill.data.infer import InferredTask, infer_tasks
 from understill.data.ingest import FEW_ROWS
+from understill.data.language import foreign, language_doubt
+from understill.errors import UserError
 from understill.recipe.experiment import TAKEN
 from understill.tasks.cells import as_score, pointed
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+#: What a recipe that distils nothing begins with.
+ENCODER = "minilm"
 #: Where comments begin.
 MARGIN = 34
 #: What is said of minilm.
 SMALL = "a small one, for English; or a folder, or a name of the Hugging Face hub"
+#: Loads the tokeniser of an encoder.
+LoadTokenizer = Callable[[str], "PreTrainedTokenizerFast"]
 
 
 @dataclass(frozen=True)
@@ -27,15 +37,36 @@ class Draft:
     text: str
     guesses: tuple[str, ...]  # a line for each task, and for each doubt about it
     left_out: tuple[str, ...]  # why files are not used
+    pairs: bool = False  # every task reads two texts
 
 
-def draft_recipe(paths: Sequence[Path], teacher: str | None = None) -> Draft:
-    """Return a commented recipe for these files; with the encoder of a teacher, one that distils a small student."""
+def draft_recipe(
+    paths: Sequence[Path], teacher: str | None = None, load_tokenizer: LoadTokenizer | None = None
+) -> Draft:
+    """Return a commented recipe for these files; with the encoder of a teacher, one that distils a small student.
+
+    Given a way to load tokenisers, texts in a language that the encoder does not know are a doubt.
+    """
     inferred, left_out = infer_tasks(paths, teacher is not None)
+    if load_tokenizer:
+        inferred = [_in_its_language(task, teacher or ENCODER, load_tokenizer) for task in inferred]
     reasons = tuple(_printable(reason, 300) for reason in left_out)
     name = inferred[0].name if len(inferred) == 1 and inferred[0].name not in TAKEN else "my-tasks"
     guesses = tuple(line for task in inferred for line in _guesses(task))
-    return Draft(name, _text(inferred, name, reasons, teacher), guesses, reasons)
+    pairs = all(len(task.text) == 2 for task in inferred)
+    return Draft(name, _text(inferred, name, reasons, teacher), guesses, reasons, pairs)
+
+
+def _in_its_language(task: InferredTask, encoder: str, load_tokenizer: LoadTokenizer) -> InferredTask:
+    """Add a doubt where the encoder does not know the language; the tokeniser is loaded only where that may be so."""
+    texts = [text for column in task.profile.columns if column.name in task.text for text in column.examples]
+    if not foreign(texts):
+        return task
+    try:
+        doubt = language_doubt(encoder, task.name, texts, load_tokenizer(encoder))
+    except UserError:  # it is not installed, as `check` will say
+        return task
+    return replace(task, doubts=(*task.doubts, doubt)) if doubt else task
 
 
 def _guesses(task: InferredTask) -> list[str]:
@@ -76,7 +107,7 @@ def _text(inferred: Sequence[InferredTask], name: str, left_out: Sequence[str], 
 
 def _plain_model() -> list[str]:
     return [
-        _line("encoder: minilm", SMALL),
+        _line(f"encoder: {ENCODER}", SMALL),
         _line("models: together", "one model for all tasks; each: one model for every task"),
     ]
 
@@ -142,7 +173,8 @@ def _file_lines(task: InferredTask) -> list[str]:
     if task.encoding:
         lines.append(_line(f"  encoding: {task.encoding}", "its bytes are not UTF-8, and fit this; see the examples"))
     if task.separator:
-        lines.append(_line(f"  separator: {_yaml(task.separator)}", "as the first rows fit the header"))
+        why_so = "as the file's first line says" if task.separator_said else "as the first rows fit the header"
+        lines.append(_line(f"  separator: {_yaml(task.separator)}", why_so))
     return lines
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+
+from understill.errors import UserError, nearest
 
 WEIGHTS = "model.safetensors"
 #: What installs the package that reads quantised weights.
@@ -140,3 +143,10 @@ VECTORS: Mapping[str, Asset] = MappingProxyType(
         )
     }
 )
+
+
+def refuse_misspelt(name: str) -> None:
+    """Refuse the name of an encoder that is nearly a short name, when there is no folder of it."""
+    own = name in ASSETS or "/" in name or Path(name).expanduser().is_dir()
+    if not own and (meant := nearest(name, ASSETS, "")):
+        raise UserError(f"encoder {name}: {meant}")

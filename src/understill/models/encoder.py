@@ -26,9 +26,9 @@ from transformers import (
 from transformers.utils import logging as hub_logging
 
 from understill.atomic import CHECKSUMS, known_digest, refuse_damage
-from understill.errors import UserError, nearest, no_panic
+from understill.errors import UserError, no_panic
 from understill.models.assets import locate
-from understill.models.catalogue import ASSETS
+from understill.models.catalogue import ASSETS, refuse_misspelt
 from understill.models.manifest import MANIFEST
 from understill.models.transformer import Encoder, max_tokens
 from understill.models.words import WordEncoder, WordsConfig, load_words, read_config, trained_weights
@@ -60,8 +60,7 @@ def resolve(name: str) -> str:
         return str(folder)
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise UserError(f"encoder {name}: no such folder")
-    if "/" not in name and (meant := nearest(name, ASSETS, "")):
-        raise UserError(f"encoder {name}: {meant}")
+    refuse_misspelt(name)
     return _snapshot(name)
 
 

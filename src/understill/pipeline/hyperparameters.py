@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from understill.errors import counted
 from understill.models.encoder import load_config
 from understill.pipeline.plan.parts import ModelPlan
 from understill.recipe.schema import HeadSpec, HeadsSpec, Settings
@@ -152,7 +153,7 @@ BEGINNINGS = {
 
 def _seen(epochs: float | str, shape: Shape, start: str, few: bool) -> str:
     if epochs != "auto":
-        return f"{epochs:g} passes over {shape.total:,} rows"
+        return f"{epochs:g} {'pass' if epochs == 1 else 'passes'} over {counted(shape.total, 'row')}"
     if start == "contrastive":
         return "the contrastive stage before leaves little to do"
     if few:

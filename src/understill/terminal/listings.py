@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 def show_runs(runs: Sequence[Kept]) -> None:
     """Show the runs of a folder, the latest first."""
+    if not runs:
+        console.say("no runs here yet; understill run RECIPE makes one")
+        return
     rows = []
     for run in runs:
         state = "done" if run.state == "done" else "not finished"

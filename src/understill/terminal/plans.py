@@ -30,7 +30,8 @@ def show_draft(path: Path, draft: Draft) -> None:
     console.say("then type:")
     console.say(f"  understill check {recipe}   # reads all rows; says what would run, and about how long it takes")
     console.say(f"  understill run {recipe}     # trains, scores, and writes a report")
-    console.say(f'  understill predict {quote(f"runs/{draft.name}")} --text "…"')
+    texts = '--text "…" --second "…"' if draft.pairs else '--text "…"'
+    console.say(f"  understill predict {quote(f'runs/{draft.name}')} {texts}")
 
 
 def show_scale(costs: Sequence[Cost], cluster: Cluster) -> None:

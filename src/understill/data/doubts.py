@@ -1,0 +1,100 @@
+"""Doubts about labelled data: texts with two labels, labels spelt in two ways or seen once, a header that is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from itertools import islice
+from unicodedata import category
+
+from understill.errors import counted, listed
+
+#: Rows that are looked at for texts with two labels, and for values that are the name of their column.
+LOOKED_AT = 200_000
+#: Formats whose first line names the columns.
+HEADED = ("csv", "tsv", "excel")
+#: A longer name of a column, in characters or in words, reads like a cell.
+LONGEST, MOST_WORDS = 60, 6
+#: How many labels, or groups of them, a sentence names.
+NAMED = 3
+#: Marks at the ends of labels that carry no meaning; signs such as + and # may.
+_MARKS, _MEANING = ("Po", "Ps", "Pe", "Pi", "Pf"), "#%&*/@\\"
+
+
+def label_doubts(
+    keys: Iterable[Hashable], labels: Iterable[str | None], counts: Mapping[str, int], *, pair: bool, given: bool
+) -> list[str]:
+    """Say what is doubtful about labels: those of some rows, whose texts have these keys, and how many rows each has.
+
+    Labels that the recipe has given may be spelt alike.
+    """
+    doubts = [contradictions(keys, labels, pair), "" if given else spellings(counts), singles(counts)]
+    return [doubt for doubt in doubts if doubt]
+
+
+def contradictions(keys: Iterable[Hashable], labels: Iterable[str | None], pair: bool) -> str:
+    """Count the texts, or pairs, that have more than one label."""
+    first: dict[Hashable, str] = {}
+    seconds: dict[Hashable, str] = {}
+    for key, label in islice(zip(keys, labels, strict=False), LOOKED_AT):
+        if label is not None and first.setdefault(key, label) != label:
+            seconds.setdefault(key, label)
+    if not seconds:
+        return ""
+    key, other = next(iter(seconds.items()))
+    what = f"{counted(len(seconds), 'pair' if pair else 'text')} {'has' if len(seconds) == 1 else 'have'}"
+    one = f"contradicting labels, such as {_quoted(first[key])} and {_quoted(other)}"
+    return f"{what} {one} → keep one label of each, or leave these rows out"
+
+
+def spellings(labels: Iterable[str]) -> str:
+    """Name the labels that differ only in case or in punctuation at their ends."""
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault(_bare(label), []).append(label)
+    alike = [listed([_quoted(label) for label in sorted(group)], "and") for group in groups.values() if len(group) > 1]
+    if not alike:
+        return ""
+    fix = "write each label in one way, or list them under labels if they are different"
+    return f"labels differ only in case or punctuation: {_some(alike, '; ')} → {fix}"
+
+
+def singles(counts: Mapping[str, int]) -> str:
+    """Name the labels that a single row has."""
+    alone = sorted(label for label, count in counts.items() if count == 1)
+    if not alone:
+        return ""
+    word = "label has a single row" if len(alone) == 1 else "labels have a single row each"
+    return f"{len(alone):,} {word}: {_some([_quoted(label) for label in alone])} → add rows, or leave the label out"
+
+
+def header_doubt(names: Iterable[str], values: Collection[str]) -> str:
+    """Say which column's name looks like a cell: a long one, or one of those that are also values of their column."""
+    for name in names:
+        if name in values or len(name) > LONGEST or len(name.split()) > MOST_WORDS:
+            what = f"the column name {_quoted(name)} looks like data"
+            return f"{what} → the first line is taken for column names; if it is a row, put a line of names above it"
+    return ""
+
+
+def _bare(label: str) -> str:
+    """Return a label without case and without marks at its ends; one of marks alone as it is."""
+    start, end = 0, len(label)
+    while start < end and _mark(label[start]):
+        start += 1
+    while start < end and _mark(label[end - 1]):
+        end -= 1
+    return label[start:end].casefold() or label
+
+
+def _mark(sign: str) -> bool:
+    return sign.isspace() or (category(sign) in _MARKS and sign not in _MEANING)
+
+
+def _quoted(text: str) -> str:
+    line = "".join(sign if sign.isprintable() else " " for sign in text)  # a cell may hold anything
+    return f'"{line}"' if len(line) <= LONGEST else f'"{line[: LONGEST - 1]}…"'
+
+
+def _some(parts: list[str], sign: str = ", ") -> str:
+    more = [f"{len(parts) - NAMED:,} more"] if len(parts) > NAMED else []
+    return sign.join([*parts[:NAMED], *more])

@@ -43,6 +43,11 @@ def paired_bootstrap(task: Task, gold: Array, one: Array, other: Array, **option
     return compare_models(task, gold, one[None], other[None], **options)
 
 
+def limit(rows: int) -> float:
+    """Return the largest share of rows that differ of which none is seen with a probability of 2.5 %."""
+    return float(stats.beta.ppf(0.975, 1, rows))
+
+
 def each_resample(task: Task, rows: Rows, picks: list[int]) -> None:
     """Check every metric of a resample, given by its rows, against the score of the rows written out."""
     gold, *predicted = np.array(rows, dtype=np.float64).T
@@ -228,8 +233,11 @@ def test_coarse_steps_make_p_values_neither_larger_nor_smaller() -> None:
 
 
 def test_a_model_does_not_differ_from_itself() -> None:
+    """Its interval is as wide as so many equal rows leave it: an exact limit of 97.5 % on either side."""
     gold, one, _ = classes(np.random.default_rng(0))[1:]
-    assert paired_bootstrap(TWO, gold, one, one)[:5] == (0.0, (0.0, 0.0), 1.0, 0.0, "paired bootstrap")
+    delta, interval, p, effect, test, *_ = paired_bootstrap(TWO, gold, one, one)
+    assert (delta, p, effect, test) == (0.0, 1.0, 0.0, "paired bootstrap")
+    assert interval == pytest.approx((-limit(len(gold)), limit(len(gold))))
 
 
 def test_constant_answers_and_one_class_are_compared_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
@@ -345,7 +353,8 @@ def test_the_effect_of_seeds_that_all_answer_alike_is_that_of_one() -> None:
 def test_models_that_differ_by_the_same_on_any_rows_are_judged_by_how_many_there_are() -> None:
     for rows, p in ((4, 2 / 16), (50, 1 / 10_001)):
         result = paired_bootstrap(TWO, np.ones(rows), np.ones(rows), np.zeros(rows))
-        assert result[:5] == (1.0, (1.0, 1.0), pytest.approx(p), None, "paired bootstrap")
+        assert result.interval == pytest.approx((1.0 - limit(rows), 1.0 + limit(rows)))
+        assert (result.delta, result.p, result.effect) == (1.0, pytest.approx(p), None)
 
 
 def test_one_seed_each_is_the_paired_bootstrap() -> None:

@@ -144,7 +144,7 @@ def test_the_baseline_may_read_the_same_rows(recipe: Callable[..., Recipe]) -> N
 
 
 def test_augmentation_works_without_teachers(recipe: Callable[..., Recipe], capsys: pytest.CaptureFixture[str]) -> None:
-    from understill.terminal import show_run
+    from understill.terminal.scores import show_run
 
     run = pipeline.run(recipe(teachers=[], targets={}, tasks=["mood"], models="each"))
     assert [(model.name, model.role) for model in run.models] == [("baseline-mood", "baseline"), ("mood", "model")]

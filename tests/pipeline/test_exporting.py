@@ -314,7 +314,7 @@ def test_the_speed_on_a_card_is_that_of_what_it_tells_to_use(run_folder: tuple[P
 
     def noted(ask: Any, texts: Any) -> Any:
         timed.append((getattr(ask, "__self__", None), len(texts)))
-        return real(ask, texts[:4], rounds=1, singles=1)
+        return real(ask, texts[:4])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exporting, "time_answers", noted)

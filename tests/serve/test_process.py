@@ -583,7 +583,7 @@ def test_what_cannot_be_started_is_one_sentence(
 
 def test_an_open_address_without_keys_is_warned_of(exports: dict[str, Path], tmp_path: Path) -> None:
     with serving(exports["student"], tmp_path, "--host", "0.0.0.0") as server:
-        assert any("there are no keys" in line["event"] and line["level"] == "warning" for line in server.lines())
+        assert any("no API keys" in line["event"] and line["level"] == "warning" for line in server.lines())
     with serving(exports["student"], tmp_path, "--host", "0.0.0.0", UNDERSTILL_KEYS="a-key b-key") as server:
         assert not any(line["level"] == "warning" for line in server.lines())
         assert server.ask(texts="good").status_code == 401

@@ -116,7 +116,7 @@ def test_a_row_that_never_gets_an_answer_is_listed_and_not_asked_more_often_than
 def test_a_server_that_is_gone_stops_the_run_and_says_that_answers_are_kept(stand: Stand, tmp_path: Path) -> None:
     data = stand(MOOD, ROWS)
     with serving(by_word, lambda prompt, before: "" if "number 0 " in prompt else "500") as server:
-        with pytest.raises(UserError, match=r"has stopped answering .*run again; what it answered is kept"):
+        with pytest.raises(UserError, match=r"has stopped answering .*run again; the answers received so far are kept"):
             open_one(tmp_path, data, server.endpoint, retries=0, concurrency=4).logits(data)
         assert len(server.asked) < 40, "it does not go on for all rows"
 

@@ -116,7 +116,11 @@ def test_a_body_that_is_too_long_by_its_own_words_is_not_read() -> None:
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("understill.serve.app.BODY_TIMEOUT", 0.05)
     reply = Scene().play({"type": "http.request", "body": b"{", "more_body": True})
-    assert reply.status == 408 and reply.headers["connection"] == "close" and "did not arrive within 0.05 s" in reply.body["error"]
+    assert (
+        reply.status == 408
+        and reply.headers["connection"] == "close"
+        and "did not arrive within 0.05 s" in reply.body["error"]
+    )
 
 
 def test_an_answer_that_cannot_be_sent_is_a_client_that_has_gone(caplog: pytest.LogCaptureFixture) -> None:

@@ -243,6 +243,8 @@ def test_texts_without_labels_are_for_the_teacher(files: Path) -> None:
     recipe = drafted("mails.csv", "logs.csv", teacher="minilm")
     assert {task.unlabelled for task in recipe.tasks.values()} == {("logs.csv",)}
     assert load_tasks(recipe, files / "cache")["mood"].splits["unlabelled"].rows == 9
+    guesses = draft_recipe([Path("mails.csv"), Path("logs.csv")], "minilm").guesses
+    assert "  logs.csv: no labels; the teacher labels its texts for the student" in guesses
     text = draft_recipe([Path("mails.csv"), Path("logs.csv")]).text
     assert "left out: logs.csv" in text and "with --distil, teachers can label its texts" in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -470,7 +471,10 @@ def until(holds: Callable[[], bool]) -> None:
 def workers(server: Served) -> list[int]:
     """The processes that answer."""
     children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    lines = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    lines = {}
+    for child in map(int, children):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            lines[child] = Path(f"/proc/{child}/cmdline").read_bytes()
     return [child for child, line in lines.items() if b"spawn_main" in line]
 
 

@@ -75,6 +75,10 @@ def _guesses(task: InferredTask) -> list[str]:
     texts = " and ".join(_printable(name, 40) for name in task.text)
     return [
         f"{task.name}: {task.kind}; text: {texts}; {label}",
+        *(
+            f"  {_printable(path.name, 80)}: no labels; the teacher labels its texts for the student"
+            for path in task.files.get("unlabelled", ())
+        ),
         *(f"  {_printable(each, 300)}" for each in task.doubts),
     ]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from understill import names
 from understill.data.files import find_files
-from understill.data.load import resolve
+from understill.data.resolve import resolve
 from understill.errors import UserError
 from understill.names import LONGEST, is_name, is_task_name, matching, nfc
 from understill.recipe import make_recipe

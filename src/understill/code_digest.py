@@ -16,7 +16,7 @@ _ANSWERS = ("data/batch", "data/groups", "data/packed", "data/units", "evaluate/
 #: such as rows and settings, is among its facts.
 DECIDES: dict[str, tuple[str, ...]] = {
     "data": ("data/delimited", "data/demo", "data/files", "data/glue_files", "data/groups", "data/hub", "data/ingest",
-             "data/load", "data/read", "data/source", "data/text_encoding", *_TOKENS),
+             "data/load", "data/read", "data/resolve", "data/source", "data/text_encoding", *_TOKENS),
     "tokens": _TOKENS,
     "augmented": ("data/augment", "data/taggers", *_TOKENS),
     "words": ("data/groups", "data/vectors", "data/word_tokenizer", "models/words", "pipeline/dataloader",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from understill.atomic import fingerprint
-from understill.data.load import resolve
+from understill.data.resolve import resolve
 from understill.errors import RecipeError, UserError
 from understill.recipe import Recipe, load_recipe, make_recipe
 from understill.recipe.messages import FAMILIAR

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from understill.data.files import BadFile
 from understill.errors import DataError, Problem, UserError, counted
 from understill.tasks import Task
 from understill.tasks.cells import Fault, as_label, plain, utf8
@@ -27,6 +29,14 @@ class BadRows:
         self.total += 1
         if len(self.rows) < self.KEPT:
             self.rows.append(Problem(place, fault.what, fault.fix))
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Note what is wrong with a file, and go on."""
+        try:
+            yield
+        except BadFile as error:
+            self.files.append(error.problem)
 
     def raise_if_any(self) -> None:
         """Raise all problems at once; a single one that is about no row is raised as one sentence."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from understill.atomic import file_digest, read_record, seal, write_bytes, write_record
 from understill.code_digest import DECIDES, code_digest
-from understill.data.load import read_column
+from understill.data.resolve import read_column
 from understill.events import Scores
 from understill.models.roles import RECIPE, RECORD
 from understill.pipeline.aggregate import conclude

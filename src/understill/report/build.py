@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from understill.atomic import refuse_damage
-from understill.data.load import LoadedTask, read_column
+from understill.data.load import LoadedTask
+from understill.data.resolve import read_column
 from understill.errors import UserError
 from understill.evaluate.agreement import interval_of
 from understill.evaluate.metrics import score

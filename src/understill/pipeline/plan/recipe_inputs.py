@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from understill.atomic import known_digest
 from understill.data.ingest import SourcedTask
-from understill.data.load import LoadedTask, decisive, read_tasks
-from understill.data.load import resolve as resolve_tasks
+from understill.data.load import LoadedTask, read_tasks
+from understill.data.resolve import decisive
+from understill.data.resolve import resolve as resolve_tasks
 from understill.data.taggers import Tagger
 from understill.data.vectors import vector_size
 from understill.errors import Collector, UserError

@@ -74,12 +74,13 @@ def test_an_answer_is_paid_for_once_in_all_runs_of_a_folder(stand: Stand, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "fault", ["429 busy", "after 0.05", "500 broken", "503", "hang 2", "cut", "nojson", "odd", "endless"], ids=str.split
+    "fault", ["429 busy", "after 0.05", "500 broken", "503", "hang 3", "cut", "nojson", "odd", "endless"], ids=str.split
 )
 def test_a_passing_fault_is_tried_again(stand: Stand, tmp_path: Path, fault: str) -> None:
     data = stand(MOOD, ROWS[:6])
     with serving(by_word, lambda prompt, before: fault if before < 2 else "") as server:
-        logits = open_one(tmp_path, data, server.endpoint, timeout=0.5, retries=3).logits(data)
+        patience = 2.0 if fault.startswith("hang") else 60.0
+        logits = open_one(tmp_path, data, server.endpoint, timeout=patience, retries=3).logits(data)
         assert set(server.asked.values()) == {3}
     assert not np.isnan(logits).any()
 
@@ -303,7 +304,7 @@ def test_many_are_asked_at_a_time_but_not_more_than_allowed(stand: Stand, tmp_pa
 
 # Two thousand requests ------------------------------------------------------------------------------------------------
 
-FAULTS = ("429 busy", "after 0.01", "500", "502", "hang 1.5", "cut", "nojson", "odd")
+FAULTS = ("429 busy", "after 0.01", "500", "502", "hang 5", "cut", "nojson", "odd")
 
 
 def _one_in_five(prompt: str, before: int) -> str:
@@ -322,7 +323,7 @@ from understill.teachers.llm import client
 from understill.teachers.llm.cache import AnswerCache
 client.FIRST_PAUSE = 0.01
 data = TaskData(MOOD, "train", Path({rows!r}), "x", {count})
-logits = open_one(Path({out!r}), data, {endpoint!r}, concurrency=16, timeout=1.0, retries=8).logits(data)
+logits = open_one(Path({out!r}), data, {endpoint!r}, concurrency=16, timeout=4.0, retries=8).logits(data)
 Path({out!r}, "logits.npy").write_bytes(logits.tobytes())
 """
 

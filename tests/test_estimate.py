@@ -174,7 +174,7 @@ def test_rows_that_are_cut_are_warned_about_once_with_the_key_that_raises_it(
     (tmp_path / "rare.csv").write_text(lines(long=1), encoding="utf-8")
     (warning,) = said("long.csv", dev=str(tmp_path / "long.csv"))
     what = "queue: 30 of 100 rows looked at are cut at 32 tokens, which is all that is read"
-    assert warning == f"{what} → raise encoder.max_length, to at most 130"
+    assert warning == f"{what} → raise tasks.queue.max_length, to at most 130"
     (warning,) = said("long.csv", dev=str(tmp_path / "long.csv"), max_length=16)
     assert "cut at 16 tokens" in warning and "→ raise tasks.queue.max_length" in warning
     assert said("even.csv") == said("rare.csv") == [], "what fills the length is whole, and few that are cut are left"

@@ -115,9 +115,9 @@ def _warn_of_cuts(models: Sequence[Wanted]) -> None:
         for task in each.model.tasks:
             length = max_length(each.plan.recipe, each.model.settings, task.name)
             least[task.name] = min(least.get(task.name, (length, each)), (length, each), key=lambda one: one[0])
-    for name, (length, (plan, model, _)) in least.items():
+    for name, (length, (_, model, _)) in least.items():
         rows, begin = _texts(model, name), model.start.root
-        long = [row for row in rows if sum(map(len, _as_pair(row))) > length]  # hardly a token is less than a character
+        long = [row for row in rows if sum(len(text.encode("utf-8", "replace")) for text in _as_pair(row)) > length]
         if not long:
             continue
         if words := _uncounted(model):
@@ -127,9 +127,8 @@ def _warn_of_cuts(models: Sequence[Wanted]) -> None:
             cut = int((longer.lengths > length).sum())
         if cut < CUT * len(rows):
             continue
-        key = f"tasks.{name}.max_length" if plan.recipe.tasks[name].max_length else "encoder.max_length"
         limit = None if words else max_tokens(load_config(begin.name, begin.place))
-        fix = f"raise {key}" + (f", to at most {limit}" if limit else "")
+        fix = f"raise tasks.{name}.max_length" + (f", to at most {limit}" if limit else "")
         what = f"{cut:,} of {counted(len(rows), 'row')} looked at are cut at {length} tokens, which is all that is read"
         log.warning("%s: %s → %s", name, what, "name an encoder that reads more" if limit == length else fix)
 

@@ -1,4 +1,4 @@
-"""Names: what runs, tasks and teachers may be called in any script, text in one Unicode form, patterns of files."""
+"""Names: what runs, tasks and teachers may be called in any script, one Unicode form, paths and patterns of files."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ def is_name(text: str) -> bool:
 def is_task_name(text: str) -> bool:
     """Tell whether a task may be called so; a dot would part the keys of a recipe."""
     return is_name(text) and "." not in text
+
+
+def expanded(path: str) -> Path:
+    """Return a path with ~ spelled out; unlike Path's, it leaves the ~ of nobody as it is."""
+    return Path(os.path.expanduser(path))
 
 
 def matching(pattern: str) -> list[str]:

@@ -47,11 +47,25 @@ def test_labels_of_a_single_row_are_named() -> None:
 
 
 def test_a_header_that_reads_like_a_row_is_named() -> None:
-    assert header_doubt(["message", "billing"], {"billing"}).startswith('the column name "billing" looks like data →')
-    assert header_doubt(["I was charged twice for the same thing", "queue"], set())
-    assert header_doubt(["x" * 61, "queue"], set()).startswith(f'the column name "{"x" * 59}…" looks')
-    assert '"a b"' in header_doubt(["a\nb"], {"a\nb"}), "a warning is one line, whatever a file holds"
-    assert header_doubt(["what does the customer want", "queue"], {"billing"}) == ""
+    charged = "I was charged twice"
+    doubt = header_doubt([charged], "billing", {"billing"})
+    assert doubt.startswith(f'the column names "{charged}" and "billing" look like data →')
+    assert header_doubt(["x" * 61], "queue", {"queue"}).startswith(f'the column names "{"x" * 59}…" and "queue" look')
+    assert header_doubt(["hello", "world"], "4,5", {"world"}), "a score is not among the values, and is no name"
+    assert '"a b"' in header_doubt(["a\nb"], "1", {"a\nb"}), "a warning is one line, whatever a file holds"
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "values"),
+    [
+        ("message", "spam", {"spam"}),  # a column of spam and ham
+        ("What could we do better in the future?", "topic", {"billing"}),  # a survey
+        ("저희 서비스에서 개선되었으면 하는 점을 자유롭게 적어 주세요", "분류", set()),
+        ("query", "intent", {"query"}),  # one of the texts is the name of their column
+    ],
+)
+def test_a_header_with_one_odd_name_is_a_header(text: str, label: str, values: set[str]) -> None:
+    assert header_doubt([text], label, values) == ""
 
 
 def test_own_data_with_doubtful_labels_is_warned_about_each_time(
@@ -70,14 +84,21 @@ def test_own_data_with_doubtful_labels_is_warned_about_each_time(
     assert not any("differ only" in message for message in said)
 
 
+def test_a_label_is_single_by_the_rows_of_the_file_not_by_those_left_in_train(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["message,queue", *(f"text {number},{('bug', 'idea')[number % 2]}" for number in range(60))]
+    lines += [f"rare {number},rare {number // 2}" for number in range(20)]
+    assert not any("single row" in message for message in warnings(tmp_path, caplog, lines, dev=0.3))
+    assert not any("single row" in message for message in warnings(tmp_path, caplog, lines, rows=40))
+    (said,) = (m for m in warnings(tmp_path, caplog, [*lines, "alone,odd"], dev=0.3) if "single row" in m)
+    assert '1 label has a single row: "odd"' in said
+
+
 def test_a_file_without_a_header_is_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    rows = [f"text {number},{('billing', 'login')[number % 2]}" for number in range(30)]
-    (said,) = warnings(tmp_path, caplog, rows, text="text 0", label="billing")
-    assert 'tickets/train: the column name "billing" looks like data' in said
-    (said,) = warnings(
-        tmp_path, caplog, [*rows, "text 0,login"], text="text 0", label="billing", labels=["billing", "login"]
-    )
-    assert 'the column name "text 0" looks like data' in said
+    rows = [f"text number {number},{('billing', 'login')[number % 2]}" for number in range(30)]
+    (said,) = warnings(tmp_path, caplog, rows, text="text number 0", label="billing")
+    assert 'tickets/train: the column names "text number 0" and "billing" look like data' in said
 
 
 def test_sound_data_is_not_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

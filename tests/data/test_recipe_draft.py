@@ -244,7 +244,7 @@ def test_texts_without_labels_are_for_the_teacher(files: Path) -> None:
     assert {task.unlabelled for task in recipe.tasks.values()} == {("logs.csv",)}
     assert load_tasks(recipe, files / "cache")["mood"].splits["unlabelled"].rows == 9
     guesses = draft_recipe([Path("mails.csv"), Path("logs.csv")], "minilm").guesses
-    assert "  logs.csv: no labels; the teacher labels its texts for the student" in guesses
+    assert "  logs.csv: read without labels; the teacher labels its texts for the student" in guesses
     text = draft_recipe([Path("mails.csv"), Path("logs.csv")]).text
     assert "left out: logs.csv" in text and "with --distil, teachers can label its texts" in text
 
@@ -312,9 +312,30 @@ def test_doubtful_labels_and_headers_are_in_the_guesses_and_in_the_recipe(tmp_pa
         assert f"  # {sentence}" in draft.text
         assert any(sentence in guess for guess in draft.guesses)
     (tmp_path / "b.csv").write_text("\n".join(rows), encoding="utf-8")
-    assert 'the column name "bug" looks like data → the first line is taken' in draft_recipe([tmp_path / "b.csv"]).text
+    sentence = 'the column names "Where is order 0 please" and "bug" look like data → the first line is taken'
+    assert sentence in draft_recipe([tmp_path / "b.csv"]).text
     (tmp_path / "c.csv").write_text("\n".join(["message,queue", *rows[:3] * 700, rows[4], "x y z,odd"]))
     assert "single row" not in draft_recipe([tmp_path / "c.csv"]).text  # only the first rows were read
+
+
+def test_a_bad_row_a_blank_text_and_a_column_of_one_value_raise_no_doubt_about_labels(tmp_path: Path) -> None:
+    rows = [f"Where is order {number},{('bug', 'idea')[number % 2]}" for number in range(2200)]
+    (tmp_path / "a.csv").write_text("\n".join(["message,queue", "x y,bug,z", "x y z,odd", *rows]), encoding="utf-8")
+    assert "single row" not in draft_recipe([tmp_path / "a.csv"]).text, "others may stand further below"
+    (tmp_path / "b.csv").write_text("\n".join(["message,queue", ",bug", ",idea", *rows[:40]]), encoding="utf-8")
+    assert "contradicting" not in draft_recipe([tmp_path / "b.csv"]).text
+    lines = ["message,lang", *(f"Where is order {number},en" for number in range(40))]
+    (tmp_path / "c.csv").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(UserError, match="no column looks like a label or a score"):
+        draft_recipe([tmp_path / "c.csv"])
+
+
+def test_the_lock_file_of_a_table_that_is_open_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "~$a.xlsx").write_bytes(b"lock")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        with pytest.raises(UserError, match=r"~\$a.xlsx"):
+            draft_recipe([Path("~$a.xlsx")])
 
 
 def test_texts_that_the_encoder_does_not_know_are_a_doubt(tmp_path: Path) -> None:

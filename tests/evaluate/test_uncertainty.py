@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.linalg import hadamard
 
+from understill.evaluate.bootstrap import resample
 from understill.evaluate.metrics import Array
 from understill.evaluate.uncertainty import SeedScores, difference, estimate, mean_of_tasks, ratio
+from understill.tasks import Task
 
 DRAWS = 20_000
 
@@ -189,3 +191,34 @@ def test_rows_without_a_difference_show_no_more_than_the_binomial_limit(rows: in
 def test_a_perfect_score_of_few_rows_is_no_certainty() -> None:
     perfect = SeedScores(np.ones(1), np.ones((1, 100)), 10)
     assert perfect.interval() == pytest.approx((0.025**0.1, 1.0))
+
+
+def test_several_seeds_that_are_all_right_are_no_more_certain_than_one() -> None:
+    perfect = SeedScores(np.ones(3), np.ones((3, 100)), 10)
+    assert perfect.interval() == pytest.approx((0.025**0.1, 1.0))
+    wrong = SeedScores(np.zeros(3), np.zeros((3, 100)), 10)
+    assert wrong.interval() == pytest.approx((0.0, 1 - 0.025**0.1)), "no share is below 0"
+
+
+def test_an_error_has_no_limit_by_counts_of_rows() -> None:
+    task = Task("scores", "regression", ("a",), "label", range=(0.0, 5.0), metrics=("mse",))
+    resampled = resample(task, np.array([1.0]), np.array([[3.0]]), resamples=50)
+    assert resampled.seeds(0, 1).interval() == (4.0, 4.0)
+
+
+def test_the_smallest_task_bounds_what_a_mean_of_tasks_can_show() -> None:
+    small, large = (SeedScores(np.array([0.9]), np.linspace(0.8, 1.0, 500)[None], rows) for rows in (10, 10_000))
+    mean = mean_of_tasks([small, large])
+    compared = difference(mean, mean, 0)
+    alone = 1 - 0.025 ** (1 / 10)
+    assert compared.interval.high == pytest.approx(alone / 2, rel=0.1), "one of two tasks may be that far off"
+    assert ratio([mean, mean], [1.0, 0.0], [0.0, 1.0]).keeps(0.99) is None
+    assert difference(*[mean_of_tasks([small])] * 2, 0).interval.high == pytest.approx(alone)
+    assert compared.alike and compared._replace(effect=None).alike, "a mean of tasks has no effect size"
+
+
+def test_simultaneous_intervals_are_wider_where_nothing_varied_too() -> None:
+    same = SeedScores(np.array([0.9]), np.linspace(0.8, 1.0, 500)[None], 67)
+    compared = difference(same, same, 0)
+    assert compared.at(0.95) == pytest.approx(compared.interval)
+    assert compared.at(0.995) == pytest.approx((-(1 - 0.0025 ** (1 / 67)), 1 - 0.0025 ** (1 / 67)))

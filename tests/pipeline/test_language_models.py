@@ -308,6 +308,36 @@ def test_check_counts_the_draws_of_a_server_without_probabilities(values: Values
         assert (more.requests, more.kept) == (3 * 10, 3 * 34)
 
 
+def test_check_counts_the_texts_without_content_that_calibration_asks_about(values: Values) -> None:
+    with serving(by_word) as server:
+        plain = values(server, budget=10, calibrate=True, max_requests=36) | {"targets": {"weak": "keep"}}
+        (before,) = estimate_asks(make_recipe(plain))
+        assert (before.rows, before.requests) == (34, 37) and "max_requests: 36" in before.short
+        plain["teachers"][0]["llm"]["max_requests"] = 37
+        answer_rows(make_recipe(plain), lambda event: None, train_students)
+        run(make_recipe(plain))
+        (after,) = estimate_asks(make_recipe(plain))
+        assert (after.requests, len(server.bodies)) == (0, 37)
+
+
+def test_check_does_not_take_draws_for_answers_with_probabilities(values: Values) -> None:
+    with serving(by_word) as server:
+        answer_rows(make_recipe(values(server, answers="samples", samples=3)), lambda event: None, train_students)
+        (other,) = estimate_asks(make_recipe(values(server, answers="logprobs", samples=3)))
+        assert (other.rows, other.requests, other.kept) == (104, 104, 0)
+
+
+def test_no_smaller_budget_is_named_where_it_would_not_do(values: Values) -> None:
+    with serving(by_word) as server:
+        alone = values(server, dev=False, max_requests=20, concurrency=1)  # what is held out is asked about last
+        with pytest.raises(UserError, match=r"goes on from there$"):
+            run(make_recipe(alone))
+        two = values(server, budget=40, model="n", max_requests=44, concurrency=1)
+        two["tasks"]["again"] = two["tasks"]["mood"]
+        with pytest.raises(UserError, match=r"goes on from there$"):
+            run(make_recipe(two))
+
+
 def test_of_texts_alone_the_unlabelled_rows_are_all_rows(values: Values) -> None:
     with serving(by_word) as server:
         answered = answer_rows(make_recipe(values(server, rows="unlabelled")), lambda event: None, train_students)

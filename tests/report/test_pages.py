@@ -197,13 +197,17 @@ def test_a_report_is_written_again_when_results_change_and_not_before(
     recipe = made("again", tasks=["mood"], output={"folder": str(tmp_path / "runs")})
     folder = pipeline.run(recipe).folder
     assert not is_current(folder), "there is none"
-    page = write_report(folder, recipe, timing=False)
+    write_report(folder, recipe, timing=False)
+    assert not is_current(folder), "it shows less than a run's own"
+    page = write_report(folder, recipe)
     assert is_current(folder)
     pipeline.run(recipe)
     assert is_current(folder), "nothing was made"
+    page.with_suffix(".md").unlink()
+    assert not is_current(folder), "one of its files is gone"
+    write_report(folder, recipe)
     pipeline.run(made("again", tasks=["mood"], seed=7, output={"folder": str(tmp_path / "runs")}))
     assert not is_current(folder)
-    write_report(folder, recipe, timing=False)
     assert page.read_text(encoding="utf-8").rstrip().endswith("-->")
 
 
@@ -211,7 +215,7 @@ def test_a_single_run_has_no_table_of_seeds_and_a_tiny_dev_set_a_caveat(facts: F
     text = to_markdown("taught", sections(facts))
     assert "Scores over seeds" not in text and "mostly chance" not in text
     tiny = replace(facts, places=tuple(replace(place, rows=3) for place in facts.places))
-    assert "dev score, of 3 dev rows: mostly chance" in to_markdown("taught", sections(tiny))
+    assert "dev score, of only 3 dev rows: mostly chance" in to_markdown("taught", sections(tiny))
 
 
 def test_a_report_that_fails_does_not_lose_the_run(

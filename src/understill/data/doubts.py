@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from itertools import islice
+from math import isfinite
 from unicodedata import category
 
 from understill.errors import counted, listed
@@ -12,23 +13,14 @@ from understill.errors import counted, listed
 LOOKED_AT = 200_000
 #: Formats whose first line names the columns.
 HEADED = ("csv", "tsv", "excel")
-#: A longer name of a column, in characters or in words, reads like a cell.
-LONGEST, MOST_WORDS = 60, 6
+#: A name of a text column of so many words or characters may well be a text.
+WORDS, CHARACTERS = 3, 20
+#: The longest label that a sentence shows whole.
+LONGEST = 60
 #: How many labels, or groups of them, a sentence names.
 NAMED = 3
 #: Marks at the ends of labels that carry no meaning; signs such as + and # may.
 _MARKS, _MEANING = ("Po", "Ps", "Pe", "Pi", "Pf"), "#%&*/@\\"
-
-
-def label_doubts(
-    keys: Iterable[Hashable], labels: Iterable[str | None], counts: Mapping[str, int], *, pair: bool, given: bool
-) -> list[str]:
-    """Say what is doubtful about labels: those of some rows, whose texts have these keys, and how many rows each has.
-
-    Labels that the recipe has given may be spelt alike.
-    """
-    doubts = [contradictions(keys, labels, pair), "" if given else spellings(counts), singles(counts)]
-    return [doubt for doubt in doubts if doubt]
 
 
 def contradictions(keys: Iterable[Hashable], labels: Iterable[str | None], pair: bool) -> str:
@@ -67,13 +59,25 @@ def singles(counts: Mapping[str, int]) -> str:
     return f"{len(alone):,} {word}: {_some([_quoted(label) for label in alone])} → add rows, or leave the label out"
 
 
-def header_doubt(names: Iterable[str], values: Collection[str]) -> str:
-    """Say which column's name looks like a cell: a long one, or one of those that are also values of their column."""
-    for name in names:
-        if name in values or len(name) > LONGEST or len(name.split()) > MOST_WORDS:
-            what = f"the column name {_quoted(name)} looks like data"
-            return f"{what} → the first line is taken for column names; if it is a row, put a line of names above it"
-    return ""
+def header_doubt(texts: Iterable[str], label: str, values: Collection[str]) -> str:
+    """Say that a header looks like a row: a text's name reads like a text, and the label's like a label or a score.
+
+    `values` are the names that are also values of their column. One sign alone is not enough: a column of questions
+    may be named by its question, and one of labels by one of them.
+    """
+    like_text = (name for name in texts if name in values or len(name) > CHARACTERS or len(name.split()) >= WORDS)
+    text = next(like_text, None)
+    if text is None or not (label in values or _is_number(label)):
+        return ""
+    what = f"the column names {_quoted(text)} and {_quoted(label)} look like data"
+    return f"{what} → the first line is taken for column names; if it is a row, put a line of names above it"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return isfinite(float(text.replace(",", ".")))
+    except ValueError:
+        return False
 
 
 def _bare(label: str) -> str:

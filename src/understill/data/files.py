@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from understill.errors import Problem, UserError, nearest
-from understill.names import matching
+from understill.names import expanded, matching
 
 FORMATS = {
     ".csv": "csv",
@@ -91,7 +91,7 @@ def find_files(
 
 
 def _matches(pattern: str, roots: Sequence[Path]) -> list[Path]:
-    given = Path(pattern).expanduser()
+    given = expanded(pattern)
     for root in roots:
         path = root / given
         if os.path.isfile(path):  # unlike Path's, it takes a name that no file can have for one that is not there

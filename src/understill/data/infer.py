@@ -45,7 +45,7 @@ class ColumnProfile:
     length: float  # mean number of characters
     blank: int  # rows without a value
     decimal: str = "."
-    keys: tuple[Hashable, ...] = ()  # of each row: its label, or a hash of its text
+    keys: tuple[Hashable, ...] = ()  # of each row: its label, or a hash of its text; None where there is none
     named_so: bool = False  # its name is also one of its values
 
 
@@ -56,6 +56,7 @@ class FileProfile:
     file: File
     columns: tuple[ColumnProfile, ...]
     rows: int
+    whole: bool  # these are all of its rows
     encoding: str | None = None  # to be written down: it is neither UTF-8 nor marked
     ascii: bool = True  # as far as its first rows tell
 
@@ -105,11 +106,12 @@ def profile_file(path: Path) -> FileProfile:
         encoding = error.encoding
         file = settled(replace(file, encoding=encoding))
     names = [name for name in dict.fromkeys(columns_of(file)) if name]
-    rows = [row.values for row in itertools.islice(read_rows(file, names, names), SAMPLED) if not row.fault]
+    looked_at = list(itertools.islice(read_rows(file, names, names), SAMPLED))
+    rows = [row.values for row in looked_at if not row.fault]
     values = [[_shown(row[place]) for row in rows] for place in range(len(names))]
     columns = tuple(_column(name, column) for name, column in zip(names, values, strict=True))
     ascii_only = all(value is None or value.isascii() for column in values for value in column)
-    return FileProfile(file, columns, len(rows), encoding, ascii_only)
+    return FileProfile(file, columns, len(rows), len(looked_at) < SAMPLED, encoding, ascii_only)
 
 
 def _shown(value: object) -> str | None:
@@ -130,7 +132,7 @@ def _column(name: str, values: Sequence[str | None]) -> ColumnProfile:
     if role == "label":
         keys = tuple([as_label(value, name) for value in values])
     elif role == "text":
-        keys = tuple(map(hash, values))
+        keys = tuple([hash(value) if value and value.strip() else None for value in values])
     return ColumnProfile(
         name, role, len(distinct), tuple(distinct[:50]), length, blank, decimal, keys, name in distinct
     )
@@ -205,9 +207,10 @@ class _Group:
 
     @property
     def constant(self) -> ColumnProfile | None:
-        """The column that would be learnt if it had more than one value."""
+        """The column that is named like labels or scores, and has one value in every row."""
         alike = [column for column in self.profile.with_role("label", "score") if column.distinct == 1]
-        return max(alike, key=lambda each: bool(LABEL_NAME.search(each.name)), default=None)
+        names = LABEL_NAME, SCORE_NAME
+        return next((each for name in names for each in alike if name.search(each.name)), None)
 
     def missing(self) -> str:
         """Say what keeps these files from being a task; nothing where they are one."""
@@ -318,12 +321,13 @@ def _data_doubts(profile: FileProfile, texts: Sequence[ColumnProfile], gold: Col
     if kind.has_classes and not kind.grouped:
         labels = [label if isinstance(label, str) else None for label in gold.keys]
         counts = Counter(label for label in labels if label is not None)
-        rows = zip(*(text.keys for text in texts), strict=True)
-        doubts += [contradictions(rows, labels, len(texts) == 2), spellings(counts)]
-        doubts += [singles(counts)] if profile.rows < SAMPLED else []  # others may stand further below
+        rows = [each for each in zip(*(text.keys for text in texts), labels, strict=True) if None not in each]
+        keys = [each[:-1] for each in rows]
+        doubts += [contradictions(keys, [each[-1] for each in rows], len(texts) == 2), spellings(counts)]
+        doubts += [singles(counts)] if profile.whole else []  # others may stand further below
     if profile.file.format in HEADED:
-        columns = [*texts, gold]
-        doubts.append(header_doubt([each.name for each in columns], {each.name for each in columns if each.named_so}))
+        values = {each.name for each in [*texts, gold] if each.named_so}
+        doubts.append(header_doubt([each.name for each in texts], gold.name, values))
     return [doubt for doubt in doubts if doubt]
 
 

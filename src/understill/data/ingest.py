@@ -43,7 +43,7 @@ class SourcedTask:
     rows: int | None = None  # use only so many training rows
     empty_text: bool = False
     goldless: bool = False  # train has texts alone, and so has what is held out of it
-    formats: tuple[str, ...] = ()  # of the user's own files of train
+    formats: tuple[str, ...] = ()  # of the user's own train: of its files, or hub
 
     def needs_gold(self, split: str) -> bool:
         """Say whether every row of a split must have a label: not in tests, nor in diagnostic sets."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from understill.data.check import BadRows
-from understill.data.doubts import HEADED, LOOKED_AT, header_doubt, label_doubts
+from understill.data.doubts import HEADED, LOOKED_AT, contradictions, header_doubt, singles, spellings
 from understill.data.files import BadFile
 from understill.data.groups import count_queries
 from understill.data.ingest import FEW_ROWS, LARGER_SHARES, SMALLER_SHARES, EmptyDev, Progress, SourcedTask, ingest
@@ -65,7 +65,7 @@ def read_tasks(
             _check_labels(tasks[plan.task.name]["train"])
             _check_size(tasks[plan.task.name]["dev"])
         if plan.formats:
-            _doubt(plan, tasks[plan.task.name]["train"])
+            _doubt(plan, tasks[plan.task.name])
     across = _across(tasks)
     return {name: _loaded(splits, across[name]) for name, splits in tasks.items()}
 
@@ -133,20 +133,26 @@ def _check_size(dev: TaskData) -> None:
         log.warning("%s/dev: only %s held out, so its scores are mostly chance → give dev a file", dev.task.name, count)
 
 
-def _doubt(plan: SourcedTask, train: TaskData) -> None:
+def _doubt(plan: SourcedTask, splits: dict[str, TaskData]) -> None:
     """Warn about labels of the user's own rows that contradict each other, and about a header that is a row."""
+    train = splits["train"]
     task, place = train.task, f"{plan.task.name}/train"
     rows = train.table().slice(0, LOOKED_AT)
     if task.kind.has_classes and not task.kind.grouped and not plan.goldless:
-        counts = {each["values"]: each["counts"] for each in pc.value_counts(train.table()["label"]).to_pylist()}
-        keys, labels = id_keys(rows["id"]).tolist(), rows["label"].to_pylist()
-        for doubt in label_doubts(keys, labels, counts, pair=task.pair, given=bool(plan.task.labels)):
+        counts: Counter[str] = Counter()
+        for data in (train, splits["dev"]) if plan.hold_out else (train,):  # all rows that the user gave for train
+            each_label = pc.value_counts(data.table()["label"]).to_pylist()
+            counts.update({each["values"]: each["counts"] for each in each_label})
+        doubts = [contradictions(id_keys(rows["id"]).tolist(), rows["label"].to_pylist(), task.pair)]
+        doubts += [] if plan.task.labels else [spellings(counts)]  # labels that were given may be spelt alike
+        doubts += [] if plan.rows else [singles(counts)]  # other rows of theirs may be there
+        for doubt in filter(None, doubts):
             log.warning("%s: %s", place, doubt)
     if set(plan.formats) & set(HEADED):
         texts = {name: rows[f"text{number}"] for number, name in enumerate(task.text, 1)}
         known = {name for name, column in texts.items() if pc.any(pc.equal(column, name)).as_py()}
         label = task.label or ""
-        if doubt := header_doubt([*texts, label], known | (set(task.labels) & {label})):
+        if doubt := header_doubt(texts, label, known | (set(task.labels) & {label})):
             log.warning("%s: %s", place, doubt)
 
 

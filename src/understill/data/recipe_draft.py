@@ -76,7 +76,7 @@ def _guesses(task: InferredTask) -> list[str]:
     return [
         f"{task.name}: {task.kind}; text: {texts}; {label}",
         *(
-            f"  {_printable(path.name, 80)}: no labels; the teacher labels its texts for the student"
+            f"  {_printable(path.name, 80)}: read without labels; the teacher labels its texts for the student"
             for path in task.files.get("unlabelled", ())
         ),
         *(f"  {_printable(each, 300)}" for each in task.doubts),

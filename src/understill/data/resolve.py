@@ -75,12 +75,14 @@ def _own(name: str, spec: TaskSpec, recipe: Recipe, bad: BadRows) -> SourcedTask
             splits["unlabelled"] = from_texts(_files(names, spec, recipe.roots()), task)
     given = isinstance(spec.dev, float)
     share = None if wanted["dev"] else spec.dev if isinstance(spec.dev, float) else HOLD_OUT
-    formats = () if spec.hub or "train" not in splits else _formats(spec, recipe)
+    formats = _formats(spec, recipe) if "train" in splits else ()
     return SourcedTask(task, splits, share, given, spec.rows, goldless=spec.goldless, formats=formats)
 
 
 def _formats(spec: TaskSpec, recipe: Recipe) -> tuple[str, ...]:
-    """Return the formats of the files of train."""
+    """Return the formats of train: of its files, or hub."""
+    if spec.hub:
+        return ("hub",)
     names = spec.unlabelled if spec.goldless else spec.train
     return tuple(sorted({file.format for file in _files(names, spec, recipe.roots())}))
 

@@ -11,6 +11,7 @@ from understill.evaluate.metrics import Array, Ints
 from understill.evaluate.uncertainty import SeedScores
 from understill.evaluate.weighted import Counts, unit_rows, weighted
 from understill.tasks import Task
+from understill.tasks.metric import is_error
 
 RESAMPLES = 10_000
 #: At most so many for a metric, such as a plug-in's, that has no vectorised form.
@@ -30,10 +31,12 @@ class Resampled(NamedTuple):
     drawn: Array  # [models, resamples]
     units: int  # rows, queries of a ranking, or clusters of them
     discordant: int  # those that not all models answer alike
+    error: bool = False  # the metric is one, and no share of the units
 
     def seeds(self, start: int, count: int) -> SeedScores:
         """Return some of the models as the seeds of one side."""
-        return SeedScores(self.scores[start : start + count], self.drawn[start : start + count], self.units)
+        mine = slice(start, start + count)
+        return SeedScores(self.scores[mine], self.drawn[mine], self.units, np.inf if self.error else None)
 
 
 def resample(
@@ -59,11 +62,11 @@ def resample(
     scores = measure(times[None])[:, 0]
     if clusters is None:
         drawn = np.hstack([measure(counts) for counts in draw_counts(times, resamples, seed)])
-        return Resampled(scores, drawn, int(times.sum()), int(times[discordant].sum()))
+        return Resampled(scores, drawn, int(times.sum()), int(times[discordant].sum()), is_error(metric))
     home = np.unique(clusters[unit_rows(task, gold, groups)], return_inverse=True)[1]
     whole = np.ones(int(home.max()) + 1, np.int64)
     drawn = np.hstack([measure(counts[:, home]) for counts in draw_counts(whole, resamples, seed, len(home))])
-    return Resampled(scores, drawn, len(whole), len(np.unique(home[discordant])))
+    return Resampled(scores, drawn, len(whole), len(np.unique(home[discordant])), is_error(metric))
 
 
 def draw_counts(times: Ints, resamples: int, seed: int, width: int = 0) -> Iterator[Counts]:

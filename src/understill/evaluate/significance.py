@@ -58,18 +58,31 @@ class Difference(NamedTuple):
     error: float | None = None  # the standard error
     degrees: tuple[float, float] | None = None  # of freedom, of the variance by rows and of that by seeds
     parts: tuple[float, ...] = ()  # of the squared error: by rows, by one side's seeds, by the other's
+    limit_units: float | None = None  # where no unit brought any variance, those that bound what was not seen
 
     @property
     def alike(self) -> bool:
         """Tell whether no row speaks for one side or the other."""
-        return self.delta == 0 and self.effect == 0 and self.error is None
+        return self.delta == 0 and self.p == 1 and self.error is None
 
     def at(self, level: float) -> Interval | None:
         """Return the interval at another level, for several that are read together."""
         if self.degrees is None:
-            return self.interval
+            if not self.interval or not self.limit_units:
+                return self.interval
+            more = unseen(self.limit_units, level) - unseen(self.limit_units)
+            return Interval(self.interval.low - more, self.interval.high + more)
         far = float(reach(self.parts[0], sum(self.parts[1:]), self.degrees, level))
         return Interval(self.delta - far, self.delta + far)
+
+
+def unseen(units: float, level: float = LEVEL) -> float:
+    """Return how far an interval of a score that is a share reaches where no unit of so many brought any variance.
+
+    It is the largest share of units that differ of which none is seen with the level's probability (Clopper and
+    Pearson's limit): resamples know nothing of such units.
+    """
+    return float(-np.expm1(np.log((1 - level) / 2) / units))
 
 
 def stars(p: float | None) -> str:

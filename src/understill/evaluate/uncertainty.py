@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understill.evaluate.metrics import Array, Ints
-from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval, reach
+from understill.evaluate.significance import EQUAL, LEVEL, Difference, Interval, reach, unseen
 
 #: The probability with which a true difference of the minimal detectable size is significant.
 POWER = 0.8
@@ -49,10 +49,16 @@ class SeedScores:
     scores: Array  # [seeds]
     drawn: Array  # [seeds, resamples]
     units: float = np.inf  # how many rows, queries or clusters were resampled
+    bounding: float | None = None  # units for `unseen`, where these are others
 
     def of(self, seeds: Ints) -> SeedScores:
         """Return some of the seeds, by their places."""
-        return SeedScores(self.scores[seeds], self.drawn[seeds], self.units)
+        return SeedScores(self.scores[seeds], self.drawn[seeds], self.units, self.bounding)
+
+    @property
+    def limit_units(self) -> float:
+        """The units that bound what no resample shows."""
+        return self.units if self.bounding is None else self.bounding
 
     @property
     def mean(self) -> float:
@@ -84,11 +90,11 @@ class SeedScores:
 
     def interval(self) -> Interval:
         """Return the interval of the mean over other rows and, where there are several, other seeds."""
-        if self.count == 1 and float(np.ptp(self.by_rows)) > EQUAL:
+        if float(np.ptp(self.by_rows)) <= EQUAL and self.spread.error <= EQUAL:  # all right, or all wrong
+            far = unseen(self.limit_units)
+            return Interval(max(self.mean - far, min(self.mean, 0.0)), min(self.mean + far, max(self.mean, 1.0)))
+        if self.count == 1:
             return _middle(self.by_rows)
-        if self.count == 1:  # all right, or all wrong
-            far = unseen(self.units)
-            return Interval(self.mean - far, min(self.mean + far, 1.0))
         return self.spread.interval(self.mean, float(self.by_rows.var()), self.units)
 
 
@@ -98,10 +104,15 @@ def _middle(drawn: Array) -> Interval:
 
 
 def mean_of_tasks(tasks: Sequence[SeedScores]) -> SeedScores:
-    """Return the mean over tasks of each seed: a seed of a multi-task model is one unit, and tasks are fixed."""
+    """Return the mean over tasks of each seed: a seed of a multi-task model is one unit, and tasks are fixed.
+
+    What no resample shows may all be in the smallest task, which is one part of the mean.
+    """
     resamples = min(each.drawn.shape[1] for each in tasks)
     drawn = np.mean([each.drawn[:, :resamples] for each in tasks], axis=0)
-    return SeedScores(np.mean([each.scores for each in tasks], axis=0), drawn, sum(each.units for each in tasks))
+    fewest = len(tasks) * min(each.limit_units for each in tasks)
+    scores = np.mean([each.scores for each in tasks], axis=0)
+    return SeedScores(scores, drawn, sum(each.units for each in tasks), fewest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,11 +186,12 @@ def difference(one: SeedScores, other: SeedScores, discordant: int) -> Differenc
     least = min(1.0, max(2.0 ** (1 - discordant), 1 / (len(result.drawn) + 1)))
     delta, error = result.value, result.error
     if error <= EQUAL:
-        same, far = abs(delta) <= EQUAL, unseen(one.units)
+        units = min(one.limit_units, other.limit_units)
+        same, far = abs(delta) <= EQUAL, unseen(units)
         delta = 0.0 if same else delta
-        return Difference(
-            delta, Interval(delta - far, delta + far), 1.0 if same else least, 0.0 if same else None, test
-        )
+        interval = Interval(max(delta - far, min(delta, -1.0)), min(delta + far, max(delta, 1.0)))
+        p, effect = (1.0, 0.0) if same else (least, None)
+        return Difference(delta, interval, p, effect, test, limit_units=units if np.isfinite(units) else None)
     spread = (result.rows * one.units) ** 0.5
     effect = delta / spread if spread > EQUAL else None
     far = result.reach()
@@ -191,15 +203,6 @@ def difference(one: SeedScores, other: SeedScores, discordant: int) -> Differenc
     detectable = far + result.reach(2 * POWER - 1)
     parts = (result.rows, *result.seeds)
     return Difference(delta, interval, max(least, p), effect, test, detectable, error, result.degrees, parts)
-
-
-def unseen(units: float, level: float = LEVEL) -> float:
-    """Return how far the interval of a difference reaches where no unit of so many brought any variance.
-
-    It is the largest share of units that differ of which none is seen with the level's probability (Clopper and
-    Pearson's limit): resamples know nothing of such units.
-    """
-    return float(-np.expm1(np.log((1 - level) / 2) / units))
 
 
 def _resampled_p(delta: float, drawn: Array, effect: float) -> float:
@@ -243,7 +246,7 @@ def ratio(
     rest = [one - value * other for one, other in zip(over, under, strict=True)]
     tested = estimate(sides, rest)
     if tested.error <= EQUAL:
-        far = unseen(sides[0].units) / below
+        far = unseen(min(side.limit_units for side in sides)) / below
         return Ratio(value, Interval(value - far, value + far) if below > bottom.reach() else None)
     limit = (tested.reach() / tested.error) ** 2
     shared = float(np.cov(top.drawn, bottom.drawn, ddof=0)[0, 1])

@@ -141,7 +141,11 @@ def in_processes(
             while running or (waiting and not broken):
                 while waiting and not broken and len(running) < processes:
                     shard = waiting.pop()
-                    running[pool.submit(_there, job, shard, threads)] = shard
+                    try:
+                        running[pool.submit(_there, job, shard, threads)] = shard
+                    except BrokenProcessPool:  # a process was killed since the last look
+                        waiting.append(shard)
+                        broken = True
                 for future in wait(running, LOOK, FIRST_COMPLETED).done:
                     shard = running.pop(future)
                     lost = isinstance(future.exception(), BrokenProcessPool)

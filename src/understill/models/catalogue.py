@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
 from understill.errors import UserError, nearest
+from understill.names import expanded
 
 WEIGHTS = "model.safetensors"
 #: What installs the package that reads quantised weights.
@@ -147,6 +147,6 @@ VECTORS: Mapping[str, Asset] = MappingProxyType(
 
 def refuse_misspelt(name: str) -> None:
     """Refuse the name of an encoder that is nearly a short name, when there is no folder of it."""
-    own = name in ASSETS or "/" in name or Path(name).expanduser().is_dir()
+    own = name in ASSETS or "/" in name or expanded(name).is_dir()
     if not own and (meant := nearest(name, ASSETS, "")):
         raise UserError(f"encoder {name}: {meant}")

@@ -32,6 +32,7 @@ from understill.models.catalogue import ASSETS, refuse_misspelt
 from understill.models.manifest import MANIFEST
 from understill.models.transformer import Encoder, max_tokens
 from understill.models.words import WordEncoder, WordsConfig, load_words, read_config, trained_weights
+from understill.names import expanded
 from understill.recipe.schema import EncoderSpec
 
 hub_logging.disable_progress_bar()
@@ -51,7 +52,7 @@ def resolve(name: str) -> str:
     """Turn a short name, a folder or a hub id into what Hugging Face's loaders take."""
     if name in ASSETS:
         return str(locate(name))
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if folder.is_dir():
         if not (folder / "config.json").exists():
             models = sorted(folder.glob("models/*/config.json")) or sorted(folder.glob("model/config.json"))

@@ -71,26 +71,26 @@ def _beyond(teacher: LlmTeacher, asks: Sequence[AskEstimate]) -> str:
 def _estimate(teacher: LlmTeacher, loaded: LoadedTask) -> AskEstimate:
     """Count what has to be asked; of a budget, random rows stand for those that other rules will choose."""
     settings = teacher.settings
-    rows = requests = kept = tokens_in = length = 0
+    requests = kept = tokens_in = length = 0
     asked = {data: teacher.rows(data).tolist() for data in loaded.splits.values() if not data.split.startswith("test")}
     if settings.budget and not settings.only:
         asked |= _within(settings, {data: places for data, places in asked.items() if not data.split.startswith("dev")})
     texts_by_split = [list(texts_of(data, places).values()) for data, places in asked.items()]
     # Whether the server gives probabilities shows in the first answer of a split; where not, draws were kept.
     firsts = [texts[0] for texts in texts_by_split if texts]
-    draws = any(teacher.known(teacher.draws(texts)) for texts in firsts)
-    for split in texts_by_split:
-        for texts in split:
-            asks = teacher.asks(texts, draws=draws)
-            known = teacher.known(asks)
-            rows, kept, requests = rows + 1, kept + known, requests + len(asks) - known
-            tokens_in += sum(ask.tokens - ask.length for ask in asks[known:])
-            length += sum(ask.length for ask in asks[known:])
+    draws = settings.answers == "auto" and any(teacher.known(teacher.draws(texts)) for texts in firsts)
+    rows = [texts for split in texts_by_split for texts in split]
+    for texts in rows + (teacher.blanks() if settings.calibrate and rows else []):
+        asks = teacher.asks(texts, draws=draws)
+        known = teacher.known(asks)
+        kept, requests = kept + known, requests + len(asks) - known
+        tokens_in += sum(ask.tokens - ask.length for ask in asks[known:])
+        length += sum(ask.length for ask in asks[known:])
     seconds = teacher.cache.seconds(settings.model)
     return AskEstimate(
         teacher=teacher.name,
         task=loaded.task.name,
-        rows=rows,
+        rows=len(rows),
         requests=requests,
         kept=kept,
         tokens_in=tokens_in,

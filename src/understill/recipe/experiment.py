@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationInfo, field_validator
 
-from understill.names import RULE, is_task_name
+from understill.names import RULE, expanded, is_task_name
 from understill.recipe.checks import recipe_faults
 from understill.recipe.schema import (
     DataSpec,
@@ -193,7 +193,7 @@ class Recipe(Section):
 
     def find(self, path: str) -> Path:
         """Return a path of the recipe as seen from the working folder or, failing that, from the recipe's folder."""
-        here = Path(path).expanduser()
+        here = expanded(path)
         there = self._folder / here
         # Those of os.path take a name that no file can have for one that is not there.
         return there if not os.path.exists(here) and os.path.exists(there) else here

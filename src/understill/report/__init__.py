@@ -34,19 +34,21 @@ def write_report(
     facts = build(folder, recipe, by=by, timing=timing, watch=watch)
     page, parts = out or folder / PAGE, sections(facts)
     write_bytes(page.with_suffix(".md"), to_markdown(facts.name, parts).encode())
-    write_bytes(page, f"{to_html(facts.name, parts)}{_stamp(folder)}".encode())
+    write_bytes(page, f"{to_html(facts.name, parts)}{_stamp(folder, by, timing)}".encode())
     return page
 
 
 def is_current(folder: Path) -> bool:
-    """Tell whether a run folder has a report of the very results that its record has, made by the same versions."""
+    """Tell whether a run folder has the whole report of the very results of its record, made by the same versions."""
+    page = folder / PAGE
     try:
-        return (folder / PAGE).read_bytes().endswith(_stamp(folder).encode())
+        return page.with_suffix(".md").is_file() and page.read_bytes().endswith(_stamp(folder).encode())
     except OSError:
         return False
 
 
-def _stamp(folder: Path) -> str:
-    """Return the last line of a page: a comment that changes with the results of the run."""
+def _stamp(folder: Path, by: str | None = None, timing: bool = True) -> str:
+    """Return the last line of a page: a comment that changes with the results of the run and what is shown of them."""
+    shown = {} if by is None and timing else {"by": by, "timing": timing}
     lasting = {key: value for key, value in read_record(folder).items() if key not in PASSING}
-    return f"<!-- {fingerprint(lasting)} -->\n"
+    return f"<!-- {fingerprint({**lasting, **shown})} -->\n"

@@ -51,10 +51,12 @@ def overview(facts: Facts) -> Iterator[Block]:
 def _tiles(facts: Facts) -> Iterator[tuple[str, str]]:
     mean = means(facts)
     if facts.main in mean:
-        rows = len({row.place.split("/")[0] for row in facts.scores})
-        what = f"mean dev score of {rows} tasks" if rows > 1 else "dev score"
-        least = min((place.rows for place in facts.places), default=FEW_DEV_ROWS)
-        what += f", of {counted(least, 'dev row')}: mostly chance" if least < FEW_DEV_ROWS else ""
+        scored = {row.place for row in _primary(facts)}
+        what = f"mean dev score of {len(scored)} tasks" if len(scored) > 1 else "dev score"
+        fewest = min((place.rows for place in facts.places if place.name in scored), default=FEW_DEV_ROWS)
+        if fewest < FEW_DEV_ROWS:
+            where = ", one of them on" if len(scored) > 1 else ", of"
+            what += f"{where} only {counted(fewest, 'dev row')}: mostly chance"
         yield numbers.score("", mean[facts.main]), f"{facts.main}: {what}"
     for versus in facts.versus:
         gain = versus.primary

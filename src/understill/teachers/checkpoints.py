@@ -26,6 +26,7 @@ from understill.models.encoder import identity, load_config, load_tokenizer, loa
 from understill.models.folder import load_model
 from understill.models.manifest import MANIFEST, find_model
 from understill.models.transformer import max_tokens
+from understill.names import expanded
 from understill.plugins import TEACHERS
 from understill.recipe import Recipe
 from understill.recipe.schema import CheckpointSpec, HeadsSpec
@@ -137,7 +138,7 @@ def open_checkpoint(
 
 def locate(place: str) -> str:
     """Return the folder of a checkpoint: a model's, a run's only model, or what the hub has."""
-    folder = Path(place).expanduser()
+    folder = expanded(place)
     if (folder / MANIFEST).exists() or ((folder / "models").is_dir() and not (folder / "config.json").exists()):
         return str(find_model(folder))
     return resolve(place)

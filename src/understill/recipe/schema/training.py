@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from understill.names import expanded
 from understill.recipe.section import Chosen, Count, Every, Fault, Fraction, Names, Positive, Section, Text, shown
 
 #: What `auto` means where nothing is chosen by trial.
@@ -134,7 +135,7 @@ class Output(Section):
     @property
     def path(self) -> Path:
         """The folder, with ~ spelled out."""
-        return Path(self.folder).expanduser()
+        return expanded(self.folder)
 
 
 class Machine(Section):

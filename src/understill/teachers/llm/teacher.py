@@ -70,7 +70,12 @@ class LlmType:
         texts_alone = reported.goldless or "train" in reported.silver
         settings = spec.llm.model_copy(update={"rows": "all"}) if texts_alone else spec.llm
         wanted = ("train", "unlabelled") if settings.rows == "all" else (settings.rows,)
-        nested = spec.llm.choose == "random" and sum(split in opening.data.splits for split in wanted) == 1
+        nested = (
+            spec.llm.choose == "random"
+            and sum(split in opening.data.splits for split in wanted) == 1
+            and len(spec.tasks or recipe.tasks) == 1  # otherwise the limit is spent on several
+            and (not texts_alone or isinstance(reported.dev, tuple))  # what is held out of texts is asked about last
+        )
         cache = AnswerCache(opening.cache)
         return LlmTeacher(opening.name, digest, settings, prompt, cache, scope, only, nested)
 
@@ -149,6 +154,10 @@ class LlmTeacher:
         """Return the requests by which the answer to one row is drawn several times."""
         prompt, length = self.prompt(texts), self.prompt.longest
         return [Ask(prompt, length, False, number) for number in range(self.settings.samples)]
+
+    def blanks(self) -> list[tuple[str, ...]]:
+        """Return the texts without content that calibration asks about."""
+        return [tuple(text for _ in self.prompt.task.text) for text in EMPTY]
 
     def known(self, asks: Sequence[Ask]) -> int:
         """Count the requests that were answered before."""
@@ -238,8 +247,8 @@ class _Session:
         """Ask about texts without content; what is wrong with one of them stops the run, as it decides every row."""
         answers = []
         try:
-            for text in EMPTY if not self.error else ():
-                answers.append(await self.row(tuple(text for _ in self.teacher.prompt.task.text)))
+            for texts in self.teacher.blanks() if not self.error else ():
+                answers.append(await self.row(texts))
         except (NoAnswer, Refused) as error:
             fix = "check the server and run again, or leave calibrate out"
             self.error = UserError(

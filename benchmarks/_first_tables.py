@@ -31,9 +31,10 @@ Cells = Mapping[tuple[str, str, str], Mapping[int, float]]
 
 
 def cells_of(file: Path) -> Cells:
-    """Read the scores."""
+    """Read the scores; those of today's rule take the place of earlier ones."""
     cells: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
-    for task, size, draw, method, score in json.loads(file.read_text(encoding="utf-8"))["scores"]["results"]:
+    results = json.loads(file.read_text(encoding="utf-8"))
+    for task, size, draw, method, score, *_ in [*results["scores"]["results"], *results["since"]["results"]]:
         cells[task, size, method][draw] = score
     return cells
 

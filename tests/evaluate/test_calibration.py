@@ -113,3 +113,14 @@ def test_the_interval_of_the_calibration_error_covers_that_of_many_rows() -> Non
         assert result is not None and result.interval.low <= result.interval.high
         hits += result.interval.low <= 0.1 <= result.interval.high
     assert hits >= 50
+
+
+def test_a_calibrated_model_is_rarely_shown_to_be_none() -> None:
+    rng, zeros = np.random.default_rng(1), 0
+    for _ in range(100):
+        confidence = rng.uniform(0.55, 0.99, 300)
+        right = rng.random(300) < confidence
+        result = calibration((~right).astype(float), np.stack([np.log(confidence), np.log(1 - confidence)], axis=1))
+        assert result is not None and result.interval.low <= result.error <= result.interval.high
+        zeros += result.interval.low == 0
+    assert zeros >= 92  # of 100, with a probability of 97.5 % each

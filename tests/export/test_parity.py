@@ -57,7 +57,9 @@ def test_a_difference_is_refused_beyond_the_tolerance_and_only_there(worst: floa
 def test_a_loss_is_in_points_and_an_error_counts_the_other_way() -> None:
     assert Rounded("mood/dev", "accuracy", 0.9, 0.885).loss == pytest.approx(1.5)
     assert Rounded("mood/dev", "accuracy", 0.9, 0.91).loss < 0
-    assert Rounded("stars/dev", "mse", 0.5, 0.75).loss == pytest.approx(0.25)
+    assert Rounded("stars/dev", "mse", 0.5, 0.75, 25.0).loss == pytest.approx(1.0), "hundredths of the squared range"
+    with pytest.raises(UserError, match="int8 loses more than 1 points"):
+        refuse_loss([Rounded("share/dev", "mse", 0.05, 0.9)], 1.0)
 
 
 @given(st.integers(1, 2000), st.data())

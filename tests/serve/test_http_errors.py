@@ -181,6 +181,15 @@ def guarded(exports: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
         yield running
 
 
+def test_a_page_of_an_allowed_site_may_number_its_requests_and_reads_what_is_refused(guarded: Served) -> None:
+    leave = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
+    leave["Access-Control-Request-Headers"] = "content-type,x-request-id"
+    reply = guarded.client.options("/v1/predict", headers=leave)
+    assert reply.status_code == 200 and reply.headers["access-control-allow-origin"] == "https://example.org"
+    refused = guarded.client.post("/v1/predict", json={"texts": "good"}, headers={"Origin": "https://example.org"})
+    assert refused.status_code == 401 and refused.headers["access-control-allow-origin"] == "https://example.org"
+
+
 def test_only_who_has_a_key_is_answered(guarded: Served) -> None:
     def ask(header: str | None) -> httpx.Response:
         headers = {"Authorization": header} if header is not None else {}

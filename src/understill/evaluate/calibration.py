@@ -77,15 +77,22 @@ def _error_interval(confidence: Array, right: NDArray[np.bool_], bins: int) -> I
     """Return the basic bootstrap interval of the expected calibration error.
 
     Resamples are noisier than the rows, so their errors are too large by about as much as the rows' own is; turning
-    them about the measured error takes that out.
+    them about the measured error takes that out. It begins at 0 where a calibrated model, whose answers are right as
+    often as its confidences say, would often have such an error.
     """
     place = _places(confidence, np.linspace(0, 1, bins + 1))
-    gaps = (place[:, None] == np.unique(place)) * (confidence - right)[:, None]  # [rows, bins]
+    member = (place[:, None] == np.unique(place)).astype(np.float64)  # [rows, bins]
+    gaps = member * (confidence - right)[:, None]
     whole = np.ones(len(confidence), np.int64)
     errors = np.concatenate([np.abs(counts @ gaps).sum(axis=1) for counts in draw_counts(whole, RESAMPLES, 0)])
     low, high = np.quantile(errors / len(whole), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     error = float(np.abs(gaps.sum(axis=0)).sum()) / len(whole)
-    return Interval(max(0.0, 2 * error - float(high)), max(0.0, 2 * error - float(low)))
+    rng, wanted = np.random.default_rng(0), confidence @ member
+    drawn = (rng.random((RESAMPLES // 20, len(confidence))) < confidence for _ in range(20))
+    null = np.concatenate([np.abs(wanted - hits @ member).sum(axis=1) for hits in drawn]) / len(whole)
+    calibrated = error <= np.quantile(null, (1 + LEVEL) / 2)
+    low_end = 0.0 if calibrated else 2 * error - float(high)
+    return Interval(min(max(0.0, low_end), error), max(2 * error - float(low), error))
 
 
 def reliability(confidence: Array, right: NDArray[np.bool_], edges: Array) -> tuple[Bin, ...]:

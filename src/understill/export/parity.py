@@ -83,11 +83,13 @@ class Rounded:
     metric: str
     before: float
     after: float
+    scale: float = 1.0  # of an error: what counts as 1
 
     @property
     def loss(self) -> float:
-        """The points out of 100 that are lost; of an error, which has no such scale, what it grew by."""
-        return self.after - self.before if is_error(self.metric) else 100 * (self.before - self.after)
+        """The points out of 100 that are lost; of an error, hundredths of its scale."""
+        grown = (self.after - self.before) / self.scale
+        return 100 * grown if is_error(self.metric) else -100 * grown
 
 
 def refuse_loss(costs: Sequence[Rounded], limit: float) -> None:

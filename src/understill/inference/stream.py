@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -319,7 +320,7 @@ def _shown(value: Any) -> str | None:
     if value is None or value != value:  # NaN is how data frames write "none"
         return None
     if isinstance(value, (bool, list, dict)):
-        value = json.dumps(value, ensure_ascii=False, default=str)
+        value = json.dumps(_as_json(value), ensure_ascii=False, default=str)
     return readable(str(value))
 
 
@@ -330,7 +331,12 @@ def _json_lines(columns: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value that JSON can hold: it has no NaN, and no bytes that are not UTF-8."""
+    """Return a value that JSON can hold, with neither infinite numbers nor NaN nor bytes that are not UTF-8."""
     if isinstance(value, str):
         return readable(value)
-    return None if value != value else value
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _as_json(each) for key, each in value.items()}
+    nothing = value != value or (isinstance(value, float) and math.isinf(value))
+    return None if nothing else value

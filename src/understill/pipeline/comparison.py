@@ -96,6 +96,10 @@ class Comparison:
         """What the claim is about first: the mean, or the first dev set where there is no mean."""
         return self.mean or self.compared[0]
 
+    def at(self, place: str) -> Compared | None:
+        """Return what is compared on one dev set; None where that is not among them."""
+        return next((each for each in self.compared if each.place == place), None)
+
     @property
     def claims(self) -> bool:
         """Whether anything may be claimed at all."""

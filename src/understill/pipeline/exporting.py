@@ -52,6 +52,7 @@ from understill.pipeline.recipe_data import as_trained, read_labelled
 from understill.recipe import Recipe
 from understill.recipe.schema import TrainedSpec
 from understill.tasks import Task
+from understill.tasks.metric import is_error
 
 #: Rows between two progress events.
 _BLOCK = 2048
@@ -294,9 +295,14 @@ def _dev_score(rows: DevSet, predictions: Predictions) -> DevScore | None:
 
 
 def _rounded(rows: DevSet, before: Predictions, after: Predictions) -> list[Rounded]:
-    """Return a dev set's metrics before and after rounding; none where nothing can be scored."""
+    """Return a dev set's metrics before and after rounding; none where nothing can be scored.
+
+    An error's scale is the squared range of the scores.
+    """
+    low, high = rows.task.range or (0.0, 1.0)
     one, other = (score(rows.task, rows.gold, each.values, rows.groups) for each in (before, after))
-    return [Rounded(rows.place, metric, value, other[metric]) for metric, value in one.items()]
+    scales = {metric: (high - low) ** 2 if is_error(metric) else 1.0 for metric in one}
+    return [Rounded(rows.place, metric, value, other[metric], scales[metric]) for metric, value in one.items()]
 
 
 def _count(folder: ModelFolder, tasks: Sequence[Task]) -> int:

@@ -30,6 +30,7 @@ from understill.report.dev_sets import DevAnswers, place_facts
 from understill.report.facts import Curve, Facts, Place, ScoreRow
 from understill.report.timing import measure_models
 from understill.tasks import Task
+from understill.tasks.metric import is_error
 
 #: Models whose training is drawn, one colour each; λ has the last one.
 CURVES = 5
@@ -70,7 +71,7 @@ def build(folder: Path, recipe: Recipe, *, by: str | None = None, timing: bool =
         retention=_retention(sides, main, cells[0]["majority"]),
         tried=_tried(folder, record),
         timing=measure_models(models, loaded, recipe) if timing else None,
-        curves=tuple(_curve(name, model) for name, model in _drawn(models).items()),
+        curves=tuple(_curve(name, model, tasks) for name, model in _drawn(models).items()),
         findings=record.get("findings", {}),
         places=tuple(_places(places, loaded, kept, main, recipe, by)),
         asked=record.get("asked", {}),
@@ -204,8 +205,8 @@ def _drawn(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, An
     return {name: models[name] for name in models if name in chosen}
 
 
-def _curve(name: str, model: Mapping[str, Any]) -> Curve:
-    """Read the training curve of a model."""
+def _curve(name: str, model: Mapping[str, Any], tasks: Mapping[str, Task]) -> Curve:
+    """Read the training curve of a model; errors take no part in its scores, as in every mean."""
     home = model["folder"].parent
     refuse_damage(home, ("done.json", "log.jsonl"), "run the recipe again")
     try:
@@ -213,12 +214,17 @@ def _curve(name: str, model: Mapping[str, Any]) -> Curve:
         lines = [json.loads(line) for line in (home / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
         raise UserError(f"{home}: done.json or log.jsonl is gone or broken → copy the whole folder again") from None
+    first = {name: task.metrics[0] for name, task in tasks.items() if not is_error(task.metrics[0])}
+    shown = [
+        (look, [each[metric] for place, each in look["scores"].items() if (metric := first.get(place.split("/")[0]))])
+        for look in facts["history"]
+    ]
     return Curve(
         name=name,
         total=max((each["step"] for each in (*facts["history"], *lines)), default=0),
         losses=tuple((line["step"], line["loss"]) for line in lines),
         mixes=tuple((line["step"], line["lambda"]) for line in lines if "lambda" in line),
-        looks=tuple((look["step"], look["score"]) for look in facts["history"]),
+        looks=tuple((look["step"], float(np.mean(scores))) for look, scores in shown if scores),
     )
 
 

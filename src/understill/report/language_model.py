@@ -51,7 +51,10 @@ def _label_source(facts: Facts) -> Iterator[Block]:
 
 
 def _costs(facts: Facts) -> Table:
-    """Put scores beside costs, a line for each task and model."""
+    """Put scores beside costs, a line for each task and model.
+
+    Where a task has further teachers, their joint score is no language model's.
+    """
     rows = []
     timed = {each.efficiency.name: each.efficiency for each in facts.timing.models} if facts.timing else {}
     for place in facts.places:
@@ -62,7 +65,8 @@ def _costs(facts: Facts) -> Table:
             if task in asked and "teachers" in scores:
                 answered = place.agreement.rows if place.agreement else place.rows
                 title = f"{teacher} ({asked[task]['model']})"
-                rows.append((name, title, f"{answered:,}", written["teachers"], *_asked(asked[task])))
+                score = written["teachers"] if _alone(facts, task) else numbers.NONE
+                rows.append((name, title, f"{answered:,}", score, *_asked(asked[task])))
         for column in (each for each in (facts.main, "baseline") if each in scores):
             seconds = numbers.duration(1000 / timed[column].rate(PARTS[1]).value) if column in timed else numbers.NONE
             rows.append((name, column, f"{place.rows:,}", written[column], "0", seconds, "0"))
@@ -81,13 +85,15 @@ def _asked(asked: Mapping[str, Any]) -> tuple[str, str, str]:
 def _differences(facts: Facts, place: Place) -> Iterator[Block]:
     """Show rows where the language model is probably wrong: the student, which never saw them, is sure of another."""
     agreed, rows = place.agreement, place.examples
-    if not agreed or rows.against != "teachers":
+    asked = any(place.task.name in tasks for tasks in facts.asked.values())
+    if not asked or not agreed or rows.against != "teachers":
         return
+    who = "language model" if _alone(facts, place.task.name) else "teachers"
     yield Heading(plain_name(place.name))
     if agreed.same is not None:
         ends = numbers.percents(agreed.interval)
         yield Paragraph(
-            f"Student and language model agree on {percent(agreed.same)} (95 % interval {ends}) of {agreed.rows:,} "
+            f"Student and {who} agree on {percent(agreed.same)} (95 % interval {ends}) of {agreed.rows:,} "
             "rows that the student never saw."
         )
     shown = tuple((*(text[:LONG] for text in each.texts), each.gold, *each.answers) for each in rows.shown[:SHOWN])
@@ -95,6 +101,11 @@ def _differences(facts: Facts, place: Place) -> Iterator[Block]:
         columns = tuple(place.task.text[: len(rows.shown[0].texts)])
         caption = f"{plain_name(place.name)}: where one of them is probably wrong, the clearest cases first"
         yield Table(caption, (*columns, "dev label", *rows.answered_by), shown, len(columns) + 9)
+
+
+def _alone(facts: Facts, task: str) -> bool:
+    """Tell whether a task has no teacher but the language model."""
+    return sum(teacher.teaches_task(task) for teacher in facts.recipe.teachers) == 1
 
 
 def _silence(facts: Facts) -> Iterator[Block]:

@@ -40,16 +40,6 @@ def make_app(service: Service) -> ASGIApp:
     """Return the app that answers for a service."""
     settings = service.settings
     middleware: list[Middleware] = []
-    if settings.cors:  # outside the keys: a browser's preflight request carries none
-        middleware.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=settings.cors,
-                allow_methods=["GET", "POST"],
-                allow_headers=["Authorization", "Content-Type"],
-                expose_headers=["Retry-After", "X-Request-Id"],
-            )
-        )
     if settings.keys or settings.hosts:
         middleware.append(Middleware(AccessMiddleware, keys=settings.keys, hosts=settings.hosts))
     routes = [
@@ -66,7 +56,17 @@ def make_app(service: Service) -> ASGIApp:
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=HANDLERS)
     app.router.redirect_slashes = False
     app.state.service, app.state.schema = service, openapi_schema(settings)
-    return RequestLog(app, service)
+    if not settings.cors:
+        return RequestLog(app, service)
+    # Outside all else: a browser's preflight request carries no key, and a failure has to be read there too.
+    shared = CORSMiddleware(
+        app,
+        allow_origins=settings.cors,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+        expose_headers=["Retry-After", "X-Request-Id"],
+    )
+    return RequestLog(shared, service)
 
 
 async def predict(request: Request) -> Response:

@@ -119,15 +119,17 @@ def _say_gains(primary: Mapping[str, Mapping[str, float]], run: Run) -> None:
             better = sum(gain > 0 for gain in gains)
             mean = fixed(sum(gains) / len(gains), 1, "+")
             count = f"better on {better} of {len(both)} tasks" if len(both) > 1 else f"on {both[0]}"
-            console.say(f"{words}: {mean} ({count}{_sureness(tested.get((one, other)))})")
+            console.say(f"{words}: {mean} ({count}{_sureness(tested.get((one, other)), both)})")
     say_retention(run)
 
 
-def _sureness(comparison: Comparison | None) -> str:
-    """Write the interval and p-value of a difference, and whether it is significant."""
+def _sureness(comparison: Comparison | None, names: Sequence[str]) -> str:
+    """Write the interval and p-value of a difference on these tasks, and whether it is significant."""
     if comparison is None:
         return ""
-    row = comparison.primary
+    row = comparison.mean if len(names) > 1 else comparison.at(f"{names[0]}/dev")
+    if row is None:
+        return ""
     sure = "" if row.verdict else ", not significant"
     return f"; 95 % interval {interval(row.metric, row.difference.interval, '+')}, p {p_value(row.p)}{sure}"
 

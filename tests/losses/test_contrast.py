@@ -47,6 +47,13 @@ def test_alike_and_unlike_pairs_weigh_the_same_however_many_there_are() -> None:
     assert float(loss.total) == pytest.approx((0.0 + 0.25) / 2, abs=1e-6)
 
 
+def test_rows_without_a_label_are_compared_with_none() -> None:
+    vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.5, math.sqrt(0.75)], [0.0, 1.0]])
+    known = Contrast([MOOD])(vectors[:2], rows_of([0] * 2, [0.0, 1.0])).total
+    all_rows = Contrast([MOOD])(vectors, rows_of([0] * 4, [0.0, 1.0, math.nan, math.nan])).total
+    assert float(all_rows) == pytest.approx(float(known))
+
+
 def test_rows_of_different_tasks_are_not_compared() -> None:
     vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     loss = Contrast([MOOD, QUEUE])(vectors, rows_of([0, 1], [0.0, 0.0]))

@@ -91,12 +91,46 @@ def test_few_rows_a_class_begin_with_contrast_many_classes_with_a_probe_and_othe
     assert by_rule(model, shape(500, classes=11), 200).settings.training.start == "probe"
 
 
-def test_a_batch_is_no_larger_than_all_rows_unless_the_recipe_says_so(open_recipe: Callable[..., Recipe]) -> None:
+def test_a_batch_is_no_larger_than_all_rows_unless_it_is_an_unusual_one(open_recipe: Callable[..., Recipe]) -> None:
     (model,) = make_plan(open_recipe(training={})).models
     assert by_rule(model, shape(30), 200).settings.training.batch == 30
     assert by_rule(model, shape(33), 200).settings.training.batch == 32
-    (given,) = make_plan(open_recipe(training={"batch": 32})).models
-    assert by_rule(given, shape(30), 200).settings.training.batch == 32
+    (given,) = make_plan(open_recipe(training={"batch": 48})).models
+    assert by_rule(given, shape(30), 200).settings.training.batch == 48
+    (named,) = make_plan(open_recipe(training={"batch": 32})).models
+    assert named.fingerprint == model.fingerprint, "what is written out is what was meant"
+
+
+def test_a_baseline_whose_settings_are_open_is_no_plain_model(open_recipe: Callable[..., Recipe]) -> None:
+    """The rule gives a baseline no trial, as its student has none, so a plain model's weights are others."""
+    (plain,) = make_plan(open_recipe()).models
+    plan = make_plan(open_recipe(teachers=[{"tasks": "each", "encoder": {"layers": 1}}]))
+    (baseline,) = (model for model in plan.models if model.role == "baseline")
+    assert baseline.fingerprint != plain.fingerprint
+    given = {"training": {"batch": 8, "lr": 1e-3, "steps": 3}}
+    (plain,) = make_plan(open_recipe(**given)).models
+    plan = make_plan(open_recipe(**given, teachers=[{"tasks": "each", "encoder": {"layers": 1}}]))
+    assert plain.fingerprint in {model.fingerprint for model in plan.models if model.role == "baseline"}
+
+
+def test_a_kind_of_head_that_is_named_is_not_one_that_is_open(open_recipe: Callable[..., Recipe]) -> None:
+    (open_one,) = make_plan(open_recipe(tasks=["follows"])).models
+    (named,) = make_plan(open_recipe(tasks=["follows"], heads={"tasks": {"follows": {"kind": "linear"}}})).models
+    assert named.fingerprint != open_one.fingerprint
+
+
+@pytest.mark.parametrize("epochs", ["auto", 3])
+def test_a_baseline_on_fewer_rows_takes_the_students_steps_where_they_are_open(
+    open_recipe: Callable[..., Recipe], epochs: Any
+) -> None:
+    augment = {"times": 2, "pos": 0, "tagger": "none"}
+    student = {"augment": augment, "encoder": {"layers": 1}}
+    changes = {"training": {"batch": 8, "epochs": epochs}, "teachers": [{"tasks": "each"}], "student": student}
+    models = {model.role: model for model in make_plan(open_recipe(**changes)).models}
+    steps = [
+        by_rule(models[role], shape_of(models[role]), 200).settings.training.steps for role in ("student", "baseline")
+    ]
+    assert steps[0] == steps[1] > 0
 
 
 def test_what_the_recipe_gives_stays(open_recipe: Callable[..., Recipe]) -> None:

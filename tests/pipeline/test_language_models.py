@@ -23,7 +23,7 @@ from understill.engines.study import run, train_students
 from understill.errors import UserError
 from understill.pipeline.language_models import answer_rows, show_prompts_of, unanswered
 from understill.pipeline.llm_estimate import estimate_asks
-from understill.pipeline.plan.planner import make_plan
+from understill.pipeline.plan.planner import make_plan, make_study
 from understill.pipeline.record import read_record
 from understill.pipeline.soft_targets import asked_of
 from understill.recipe import Recipe, load_recipe, make_recipe
@@ -325,6 +325,15 @@ def test_check_does_not_take_draws_for_answers_with_probabilities(values: Values
         answer_rows(make_recipe(values(server, answers="samples", samples=3)), lambda event: None, train_students)
         (other,) = estimate_asks(make_recipe(values(server, answers="logprobs", samples=3)))
         assert (other.rows, other.requests, other.kept) == (104, 104, 0)
+
+
+def test_another_question_is_another_teacher_in_a_study_too(values: Values) -> None:
+    with serving(by_word) as server:
+        plain = values(server)
+        plain["ablations"] = {"q": {"tasks.mood.question": "Is the film good?"}}
+        study = make_study(make_recipe(plain))
+        names = [model.fingerprint for _, plan in study.cells for model in plan.models if model.role == "student"]
+        assert len(set(names)) == 2
 
 
 def test_no_smaller_budget_is_named_where_it_would_not_do(values: Values) -> None:

@@ -77,6 +77,7 @@ def test_only_what_changes_the_result_changes_the_fingerprint(make_tiny: Callabl
     assert of(name="other") == same
     assert of(tasks={"mood": {"max_length": 32}, "follows": {}, "similar": {}}) == same  # as the encoder's
     assert of(heads={"tasks": {"mood": {"dropout": 0.1}}}) == same  # as all heads'
+    assert of(heads={"tasks": {"mood": {"lr": 0.5}}}) != same
     changed = {of(seed=1), of(training={"lr": 2e-3}), of(data={"demo": {"rows": 65}}), of(encoder={"pooling": "mean"})}
     assert len(changed | {same}) == 5
 

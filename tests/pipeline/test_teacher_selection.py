@@ -188,6 +188,18 @@ def test_tasks_without_a_teacher_are_learnt_from_gold_and_the_others_without_it(
         assert last[task] == pytest.approx(last[f"{task}/soft"]), "the hard part has no weight"
 
 
+def test_a_student_knows_the_tasks_by_whose_scores_its_teachers_are_chosen(make_tiny: Callable[..., Recipe]) -> None:
+    def of(**changes: Any) -> dict[str, str]:
+        teachers = [{"name": name, "tasks": "each", "training": {"lr": lr}} for name, lr in (("x", 1e-3), ("y", 2e-3))]
+        targets = {"weak": "keep", "best": {"count": 1, "by": ["similar"]}}
+        tasks = {"mood": {}, "similar": changes}
+        plan = pipeline.make_plan(make_tiny(models="each", teachers=teachers, targets=targets, tasks=tasks))
+        return {model.name: model.fingerprint for model in plan.models}
+
+    plain, other = of(), of(max_length=8)
+    assert plain["x-mood"] == other["x-mood"] and plain["student-mood"] != other["student-mood"]
+
+
 def test_the_choice_takes_the_lowest_error_where_that_is_what_counts(kd: Callable[..., Recipe]) -> None:
     teachers = [
         {"name": "c", "tasks": "together", "grid": {"training": {"lr": [1e-9, 1e-2]}}, "finetune": {"steps": 1}}

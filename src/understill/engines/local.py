@@ -9,6 +9,7 @@ from understill.events import Watch, silent
 from understill.pipeline.graph import required
 from understill.pipeline.stage import Stage, StageClock
 from understill.recipe.schema import Machine
+from understill.train.device import set_threads
 from understill.train.interleave import Job, interleave, slots_on
 
 
@@ -21,6 +22,7 @@ def run_stages(
     slots: int | None = None,
 ) -> None:
     """Run the wanted stages, each after what it needs, as it comes in the list; on a GPU several at once, in slots."""
+    set_threads(machine)  # before anything is computed, or else what is resumed would be rounded otherwise
     clock = clock or StageClock()
     queue = Queue(stages, wanted, machine, slots)
 

@@ -43,7 +43,9 @@ class Contrast(Objective):
         """Return the loss of a batch; it is a mean, so the denominator does not enter."""
         units = functional.normalize(vectors.float(), dim=1)
         same = _pairs(batch.gold)
-        comparable = _pairs(batch.task) & ~torch.eye(len(batch.gold), dtype=torch.bool, device=vectors.device)
+        itself = torch.eye(len(batch.gold), dtype=torch.bool, device=vectors.device)
+        known = ~batch.gold.isnan()  # rows without a label are like and unlike none
+        comparable = _pairs(batch.task) & ~itself & known.unsqueeze(0) & known.unsqueeze(1)
         squares = (units @ units.T - same.float()).square()
         alike, unlike = comparable & same, comparable & ~same
         total = (_mean(squares, alike) + _mean(squares, unlike)) / 2

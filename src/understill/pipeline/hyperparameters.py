@@ -10,7 +10,7 @@ from typing import Any
 from understill.errors import counted
 from understill.models.encoder import load_config
 from understill.pipeline.plan.parts import ModelPlan
-from understill.recipe.schema import HeadSpec, HeadsSpec, Settings
+from understill.recipe.schema import HeadSpec, HeadsSpec, Settings, Training
 from understill.recipe.section import Every
 
 #: A model sees each row this often, and of each task so many rows more: few rows need more passes.
@@ -26,6 +26,8 @@ HEAD_RATES, CLASSES = (3e-4, 1e-3, 3e-3), 10
 FEW, FEW_CLASSES = 16, 20
 #: The same of rows with scores, which have no classes.
 FEW_SCORES = 100
+#: The batch where the recipe names none.
+BATCH = Training.model_fields["batch"].default
 #: Steps after that stage, which leaves little to do.
 AFTER_CONTRAST = 5
 #: Learning rates of the encoder and of heads with as few pairs: the encoder should hardly move.
@@ -103,12 +105,19 @@ def steps_for(rows: int, tasks: int, batch: int) -> int:
     return math.ceil((EXTRA_ROWS * tasks + PASSES * rows) / batch)
 
 
+def rule_steps(training: Training, rows: int, tasks: int, per_epoch: int, cut: bool) -> int:
+    """Return the steps that are given, or those of the given epochs, or as many as such rows need; cut models twice."""
+    if training.steps:
+        return training.steps
+    if training.epochs != "auto":
+        return math.ceil(training.epochs * per_epoch)
+    return steps_for(rows, tasks, training.batch) * (2 if cut else 1)
+
+
 def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
     """Choose all that is left open by rule; what the recipe gives stays."""
     training, heads, reasons = model.settings.training, model.settings.heads, []
-    steps = training.steps or steps_for(shape.total, len(shape.rows), training.batch) * (2 if shape.cut else 1)
-    if training.epochs != "auto":
-        steps = training.steps or math.ceil(training.epochs * shape.steps_per_epoch)
+    steps = rule_steps(training, shape.total, len(shape.rows), shape.steps_per_epoch, shape.cut)
     start = _start(model, shape) if training.start == "auto" else training.start
     rate, why = _rate(shape)
     if start == "fitted":
@@ -119,7 +128,7 @@ def by_rule(model: ModelPlan, shape: Shape, dev: int) -> Choice:
             changes["steps"] = AFTER_CONTRAST
         elif few_pairs(model, shape):
             changes["steps"] = math.ceil(steps / 3)  # more of them fit so few rows and nothing else
-    if shape.total < training.batch and "batch" not in training.model_fields_set:
+    if shape.total < training.batch == BATCH:
         changes["batch"] = shape.total  # a row twice in a batch costs time and teaches nothing
     if training.head_lr is None and not shape.own:
         heads, changes["head_lr"] = (heads, FEW_PAIRS_RATES[1]) if start == "fitted" else _head_rates(model)

@@ -108,7 +108,7 @@ def _contrast(inputs: ModelInputs, network: MultiTaskModel, batches: Batches) ->
     model, training = inputs.model, inputs.model.settings.training
     stage = training.contrastive or Contrastive()
     count = stage.steps or contrast_steps(sum(model.rows.values()))
-    training = training.model_copy(update={"steps": count, "head_lr": None})
+    training = training.model_copy(update={"steps": count, "head_lr": None, "micro_batch": None})
     accelerator = make_accelerator(inputs.plan.recipe.machine, training.precision)
     vectors = Vectors(network.to(accelerator.device)).train()
     first = {name: weight.detach().clone() for name, weight in network.encoder.named_parameters()}

@@ -93,20 +93,23 @@ def examine_teacher(plan: Plan, teacher: TeacherPlan, watch: Watch) -> None:
     train = all_gold(splits["train"])
     verdict, scores = Verdict(None, {}, None, ""), {}
     outside = not teacher.models  # it has learnt nothing here, so it must show beyond chance that it knows the task
+    answers = []  # written at the end: asking may take hours, and a folder that nobody writes to is swept
+    for data in dev_sets(plan.loaded, teacher.task):
+        logits = opened.logits(data, progress_of(watch, teacher, data, opened))
+        answers.append((data, Predictions(data.task, logits)))
+        surely = outside and "dev" not in plan.recipe.tasks[teacher.task].silver
+        here = examine(data.task, all_gold(data), logits, train, groups=grouping(data), surely=surely)
+        if here.scores:
+            scores[data.place] = here.scores
+        if data is splits.get("dev"):
+            verdict = here
+    if verdict.score is None and teacher.spec.sparse:
+        # A file often has answers for other rows than dev's. Those with gold show as well what it is worth.
+        data = splits["train"]
+        verdict = examine(data.task, train, opened.logits(data), train, "train", grouping(data), surely=outside)
     with teacher.verdict.build() as part:
-        for data in dev_sets(plan.loaded, teacher.task):
-            logits = opened.logits(data, progress_of(watch, teacher, data, opened))
-            save_predictions(kept_at(part, data.place), data, Predictions(data.task, logits))
-            surely = outside and "dev" not in plan.recipe.tasks[teacher.task].silver
-            here = examine(data.task, all_gold(data), logits, train, groups=grouping(data), surely=surely)
-            if here.scores:
-                scores[data.place] = here.scores
-            if data is splits.get("dev"):
-                verdict = here
-        if verdict.score is None and teacher.spec.sparse:
-            # A file often has answers for other rows than dev's. Those with gold show as well what it is worth.
-            data = splits["train"]
-            verdict = examine(data.task, train, opened.logits(data), train, "train", grouping(data), surely=outside)
+        for data, predictions in answers:
+            save_predictions(kept_at(part, data.place), data, predictions)
         facts = {"teacher": teacher.name, "task": teacher.task, "score": verdict.score, "guess": verdict.guess}
         write_json(part / "verdict.json", {**facts, "fault": verdict.fault, "scores": scores, **asked_by(opened)})
     watch(Examined(teacher.name, teacher.task, verdict.score, verdict.fault))

@@ -206,7 +206,7 @@ def _drawn(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, An
 
 
 def _curve(name: str, model: Mapping[str, Any], tasks: Mapping[str, Task]) -> Curve:
-    """Read the training curve of a model; errors take no part in its scores, as in every mean."""
+    """Read the training curve of a model; errors take no part in its scores, as in every mean. Tasks are by place."""
     home = model["folder"].parent
     refuse_damage(home, ("done.json", "log.jsonl"), "run the recipe again")
     try:
@@ -214,9 +214,9 @@ def _curve(name: str, model: Mapping[str, Any], tasks: Mapping[str, Task]) -> Cu
         lines = [json.loads(line) for line in (home / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
         raise UserError(f"{home}: done.json or log.jsonl is gone or broken → copy the whole folder again") from None
-    first = {name: task.metrics[0] for name, task in tasks.items() if not is_error(task.metrics[0])}
+    metrics = {place: task.metrics[0] for place, task in tasks.items() if not is_error(task.metrics[0])}
     shown = [
-        (look, [each[metric] for place, each in look["scores"].items() if (metric := first.get(place.split("/")[0]))])
+        (look, [each[metrics[place]] for place, each in look["scores"].items() if place in metrics])
         for look in facts["history"]
     ]
     return Curve(

@@ -85,6 +85,7 @@ def plan_model(
     if start.name in NETWORKS and not (start.model or start.words):
         words = plan_words(recipe, loaded, settings, inputs.words[settings.encoder.words], keys, fold)
         start = Start(start.name, str(words.artifact.folder), words=words)
+    taught = distillation is not None or role == "baseline"  # the rule for open settings goes by it, see `shape_of`
     facts: dict[str, Any] = {
         "stage": "teach",
         "start": _start_facts(inputs, start),
@@ -96,7 +97,7 @@ def plan_model(
         "fold": fold.facts if fold else None,
         "tasks": [_task_facts(inputs, key, settings, key in augmented) for key in keys],
         "lessons": _distillation_facts(distillation) if distillation else None,
-        **({"tuning": settings.heads.pairs} if _depends_on_tuning(settings.training) else {}),
+        **({"tuning": [settings.heads.pairs, taught]} if _depends_on_tuning(settings.training) else {}),
     }
     return ModelPlan(
         name=name,
@@ -152,7 +153,10 @@ def _training_facts(recipe: Recipe, training: Training) -> dict[str, Any]:
 
 
 def _task_facts(inputs: Inputs, key: str, settings: Settings, augmented: bool) -> dict[str, Any]:
-    loaded, spec = inputs.loaded[key], inputs.recipe.tasks[key]
+    loaded, spec, head = inputs.loaded[key], inputs.recipe.tasks[key], settings.heads.tasks.get(key)
+    # A kind that is named counts where others are open; what it is then follows from san and siamese.
+    given = {"lr": head.lr, "kind": head.kind if settings.heads.pairs == "auto" else None} if head else {}
+    own = {name: value for name, value in given.items() if value is not None}
     read = ("augmented", "dev", "train") if augmented else ("dev", "train")
     return {
         **loaded.task.to_dict(),
@@ -163,16 +167,19 @@ def _task_facts(inputs: Inputs, key: str, settings: Settings, augmented: bool) -
         "siamese": settings.heads.siamese(loaded.task),
         "data": {split: loaded.splits[split].fingerprint for split in read if split in loaded.splits},
         **({"candidates": spec.candidates} if loaded.task.kind.grouped else {}),
+        **({"head": own} if own else {}),
     }
 
 
 def _distillation_facts(distillation: Distillation) -> dict[str, Any]:
     taught = dict.fromkeys(targets.task for targets in distillation.targets)
     plugins = {task: facts for task in taught if (facts := plugin_facts(distillation.distil.of(task)))}
+    judged = {f"{each.name}/{each.task}": each.verdict.fingerprint for each in distillation.judged}
     return {
         "distil": {task: distillation.distil.of(task).model_dump(mode="json") for task in taught},
         "rule": distillation.rule.model_dump(mode="json"),
         "targets": {f"{each.task}/{each.split}": each.artifact.fingerprint for each in distillation.targets},
         "unlabelled": dict(distillation.unlabelled),
         **({"plugins": plugins} if plugins else {}),
+        **({"judged": judged} if judged else {}),
     }

@@ -107,7 +107,8 @@ def locate_all(recipe: Recipe, memo: Memo, problems: Collector) -> Inputs:
     for teacher in recipe.teachers:
         if not teacher.trained:
             with problems:
-                external[str(teacher.name)] = memo(digest_teacher, teacher, recipe, key=teacher.model_dump_json())
+                key = (teacher.model_dump_json(), decisive(recipe))  # prompts are made of what tasks say
+                external[str(teacher.name)] = memo(digest_teacher, teacher, recipe, key=key)
     with problems:
         sources = memo(resolve_tasks, recipe, key=decisive(recipe))
     with problems:

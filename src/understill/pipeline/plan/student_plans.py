@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from understill.artifact import Artifact
 from understill.errors import UserError
 from understill.losses.mixing import columns_for, terms_of
-from understill.pipeline.hyperparameters import changed, steps_for
+from understill.pipeline.hyperparameters import changed, rule_steps
 from understill.pipeline.plan.model_plans import finetuned, plan_model, start_of
 from understill.pipeline.plan.parts import Distillation, ModelPlan, Role, TargetsPlan, epoch_of, parts_of
 from understill.pipeline.plan.recipe_inputs import Inputs
@@ -116,12 +116,16 @@ def _as_many_steps(
     training, loaded = settings.training, inputs.loaded
     if not unlabelled and augmented == alike:
         return settings
-    if training.lr == "auto" and training.epochs == "auto":
+    if training.lr == "auto":
         if training.steps or augmented == alike:
             return settings  # which are chosen by the labelled rows, and these are the same
         rows = sum(loaded[key].splits["augmented" if key in augmented else "train"].rows for key in keys)
-        steps = steps_for(rows, len(keys), training.batch)
-        return changed(settings, steps=steps)
+        epoch, cut = max(1, rows // training.batch), bool(settings.encoder.layers and not settings.encoder.own)
+        steps = rule_steps(training, rows, len(keys), epoch, cut)
+        evaluate = training.evaluate
+        if evaluate.unit == "epochs":
+            evaluate = Every(count=max(1, round(evaluate.count * epoch)), unit="steps")
+        return changed(settings, steps=steps, evaluate=evaluate)
     tasks = tuple(loaded[key].task for key in keys)
     epoch = epoch_of(parts_of(tasks, loaded, settings, unlabelled, augmented), training)
     evaluate = training.evaluate

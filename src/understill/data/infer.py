@@ -1,15 +1,23 @@
-"""Inference of tasks: what each column and each file is probably for, by the first rows of data files."""
+"""Inference of tasks: what each file is probably for, by its name and the first rows of it and of others."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
+from understill.data.columns import (
+    ID_NAME,
+    LABEL_NAME,
+    MOST_INTEGERS,
+    SCORE_NAME,
+    ColumnProfile,
+    ColumnRole,
+    profile_columns,
+)
 from understill.data.delimited import OWN, names_separator
 from understill.data.doubts import HEADED, contradictions, header_doubt, singles, spellings
 from understill.data.files import BadFile, File, data_file, find_files
@@ -18,35 +26,15 @@ from understill.data.text_encoding import OtherEncoding
 from understill.errors import UserError
 from understill.names import nfc
 from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Kind
-from understill.tasks.cells import Fault, as_label, as_score, decimal_sign, plain, pointed
+from understill.tasks.cells import Fault, plain
 from understill.tasks.ranking import wrong_and_right
-
-ColumnRole = Literal["text", "label", "score", "id", "other"]
 
 #: Rows that are looked at.
 SAMPLED = 2000
 #: Bytes of a task's name; a number may be added.
 LONGEST_NAME = 60
-ID_NAME = re.compile(r"(^|[_\W])(id|idx|index|uuid|guid|key|nr|no)$|^(id|idx|index|uuid)([_\W]|$)|[a-z]Id$|^Unnamed")
-SCORE_NAME = re.compile(r"score|rating|similarity|stars|grade|value", re.I)
-LABEL_NAME = re.compile(r"label|class|category|target|gold|intent|topic|sentiment|queue|same|duplicate|tag", re.I)
 SPLIT_NAME = re.compile(r"(?P<base>.*?)[-_. ]?(?P<word>train|training|dev|valid|validation|val|eval|test)", re.I)
 ROLES = {"train": "train", "training": "train", "test": "test"}  # every other word of SPLIT_NAME means dev
-
-
-@dataclass(frozen=True)
-class ColumnProfile:
-    """One column, as far as the first rows tell; values are taken without blanks at their ends."""
-
-    name: str
-    role: ColumnRole
-    distinct: int
-    examples: tuple[str, ...]
-    length: float  # mean number of characters
-    blank: int  # rows without a value
-    decimal: str = "."
-    keys: tuple[Hashable, ...] = ()  # of each row: its label, or a hash of its text; None where there is none
-    named_so: bool = False  # its name is also one of its values
 
 
 @dataclass(frozen=True)
@@ -109,7 +97,7 @@ def profile_file(path: Path) -> FileProfile:
     looked_at = list(itertools.islice(read_rows(file, names, names), SAMPLED))
     rows = [row.values for row in looked_at if not row.fault]
     values = [[_shown(row[place]) for row in rows] for place in range(len(names))]
-    columns = tuple(_column(name, column) for name, column in zip(names, values, strict=True))
+    columns = profile_columns(names, values)
     ascii_only = all(value is None or value.isascii() for column in values for value in column)
     return FileProfile(file, columns, len(rows), len(looked_at) < SAMPLED, encoding, ascii_only)
 
@@ -119,52 +107,6 @@ def _shown(value: object) -> str | None:
         return plain(value, "")
     except Fault:
         return None
-
-
-def _column(name: str, values: Sequence[str | None]) -> ColumnProfile:
-    cells = [value.strip() for value in values if value is not None and value.strip()]
-    distinct = list(dict.fromkeys(cells))
-    length = sum(map(len, cells)) / max(len(cells), 1)
-    decimal = decimal_sign(distinct)
-    role = _role(name, cells, len(distinct), length, decimal)
-    blank = len(values) - len(cells)
-    keys: tuple[Hashable, ...] = ()
-    if role == "label":
-        keys = tuple([as_label(value, name) for value in values])
-    elif role == "text":
-        keys = tuple([hash(value) if value and value.strip() else None for value in values])
-    return ColumnProfile(
-        name, role, len(distinct), tuple(distinct[:50]), length, blank, decimal, keys, name in distinct
-    )
-
-
-def _role(name: str, values: Sequence[str], distinct: int, length: float, decimal: str) -> ColumnRole:
-    """Infer what a column is for; its name decides only where the values leave it open."""
-    count = len(values)
-    if not count:
-        return "other"
-    if ID_NAME.search(name) and not any(" " in value for value in values[:100]):
-        return "id"
-    if _numbers(values, decimal):
-        if any(decimal in value for value in values) or SCORE_NAME.search(name):
-            return "score"
-        if distinct <= 20 and distinct < max(count, 3):
-            return "label"
-        return "id" if distinct == count else "score"
-    few = distinct < count and distinct <= max(2, min(300, 0.3 * count))
-    if LABEL_NAME.search(name) and length < 40 and (few or count < 20):
-        return "label"
-    words = sum(len(value.split()) for value in values) / count
-    if few and length < 40 and words < 4:  # the questions of a ranking come up again and again, too
-        return "label"
-    return "text" if words >= 1.5 or length >= 12 else "other"
-
-
-def _numbers(values: Sequence[str], decimal: str) -> bool:
-    try:
-        return all(as_score(pointed(value, decimal)) is not None for value in values)
-    except Fault:
-        return False
 
 
 # From files to tasks --------------------------------------------------------------------------------------------------
@@ -198,6 +140,9 @@ class _Group:
     def golds(self) -> list[ColumnProfile]:
         """The columns to be learnt, the likeliest first; a column with one value teaches nothing."""
         golds = [column for column in self.profile.with_role("label", "score") if column.distinct > 1]
+        # An id of a class that is named in another column says the same once more.
+        named = [column for column in golds if column.role == "label" and not ID_NAME.search(column.name)]
+        golds = [column for column in golds if column in named or not named or not ID_NAME.search(column.name)]
         if not golds:
             return []
         best = max(golds, key=lambda each: (bool(LABEL_NAME.search(each.name)), bool(SCORE_NAME.search(each.name))))
@@ -304,6 +249,9 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
         notes = [*group.doubts, *why, *unused, *_data_doubts(profile, texts, gold, kind)]
         if gold.blank:
             notes.append(f"{gold.blank:,} of the first {profile.rows:,} rows have no {kind.noun} and are left out")
+        if texts[0].last_resort:
+            what = f'no column reads like text; "{texts[0].name}" has the most different values'
+            notes.append(f"{what}, so it was taken; name another if it is none")
         if len(profile.with_role("text")) > 2:
             notes.append("several columns look like text; the longest was taken")
         if gold is not golds[0]:
@@ -318,6 +266,9 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
 def _data_doubts(profile: FileProfile, texts: Sequence[ColumnProfile], gold: ColumnProfile, kind: Kind) -> list[str]:
     """Say what is doubtful about the labels and the header of a file, as far as its first rows tell."""
     doubts = []
+    if kind is REGRESSION and gold.whole and gold.distinct <= min(MOST_INTEGERS, profile.rows / 2):
+        what = f"numbers {gold.whole[0]} to {gold.whole[1]} are taken for scores"
+        doubts.append(f"{what}; write kind: classification if they are classes")
     if kind.has_classes and not kind.grouped:
         labels = [label if isinstance(label, str) else None for label in gold.keys]
         counts = Counter(label for label in labels if label is not None)

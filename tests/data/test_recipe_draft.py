@@ -462,3 +462,80 @@ def test_the_id_of_a_label_that_is_named_is_no_task(files: Path) -> None:
     lines = [f"where is order {n} now,{n % 3},{QUEUES[n % 3]}" for n in range(30)]
     Path("both.csv").write_text("\n".join(["message,label_id,label", *lines]), encoding="utf-8")
     assert [task.label.name for task in infer_tasks([Path("both.csv")])[0]] == ["label"]
+
+
+# What is said of files that are no task, or not whole ----------------------------------------------------------------
+
+
+def write_lines(path: str, lines: list[str]) -> Path:
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Path(path)
+
+
+def test_a_refusal_says_how_to_write_the_recipe_by_hand(files: Path) -> None:
+    path = write_lines("logs.csv", ["text", *(f"line {n} of the log" for n in range(9))])
+    with pytest.raises(
+        UserError, match=r"by hand: tasks: {NAME: {train: FILE, text: COLUMN, label: COLUMN}}, see docs"
+    ):
+        draft_recipe([path])
+
+
+def test_a_column_of_one_value_is_not_judged_beyond_the_rows_that_were_read(files: Path) -> None:
+    path = write_lines(
+        "a.csv", ["message,queue", *(f"order {n} is not here,bug" for n in range(2000)), "where is it,no"]
+    )
+    said = r'the first 2,000 rows have the label "bug" in column "queue"; others were not looked at → .* by hand'
+    with pytest.raises(UserError, match=said):
+        draft_recipe([path])
+
+
+def test_pairs_that_come_up_again_are_no_ranking(files: Path) -> None:
+    rows = [f"how do I return order {n},can I send order {n} back,{n % 2}" for n in range(40)]
+    write_lines("a.csv", ["q1,q2,is_duplicate", *rows * 3])
+    assert drafted("a.csv").tasks["a"].kind == "classification"
+    rows = [f"how do I return order {n // 4},you send it to shop {n},{n // 4 % 2}" for n in range(80)]
+    write_lines("b.csv", ["q1,q2,is_duplicate", *rows])  # no question has a right and a wrong answer
+    assert drafted("b.csv").tasks["b"].kind == "classification"
+
+
+def test_cells_of_several_labels_are_a_doubt_instead_of_rare_labels(files: Path) -> None:
+    labels = ["app", "billing", "app;billing", "login", "login;app", "app;login;billing"]
+    rows = [f"where is order {n} now,{labels[min(n % 5, 4) if n else 5]}" for n in range(30)]
+    path = write_lines("a.csv", ["message,topics", *rows])
+    text = draft_recipe([path]).text
+    assert 'cells such as "app;billing" hold several labels; understill learns one a row → keep one' in text
+    assert "single row" not in text
+
+
+def test_splits_in_folders_are_one_task(files: Path) -> None:
+    lines = ["message,queue", *QUEUE_ROWS]
+    paths = [write_lines(f"{folder}/data.csv", lines) for folder in ("train", "dev", "test")]
+    (task,), _ = infer_tasks(paths)
+    assert task.name == "data" and task.files == {"train": paths[:1], "dev": paths[1:2], "test": paths[2:]}
+    beside = [paths[2], write_lines("test/data_dev.csv", lines)]  # a folder in which somebody tries things
+    (task,), _ = infer_tasks(beside)
+    assert task.files == {"train": beside[:1], "dev": beside[1:]}
+
+
+def test_rows_that_cannot_be_read_are_counted_and_a_file_of_such_rows_is_refused(files: Path) -> None:
+    path = write_lines("a.csv", ["message,queue", *QUEUE_ROWS, *(f"x{n},y,z" for n in range(4))])
+    assert (
+        "# a.csv: 4 of the first 34 rows cannot be read: 3 cells where the header has 2 → put quotes"
+        in draft_recipe([path]).text
+    )
+    path = write_lines("b.jsonl", ["no json"] * 9)
+    with pytest.raises(UserError, match=r"b.jsonl:1: no row can be read: not a JSON object"):
+        draft_recipe([path])
+
+
+def test_of_several_sheets_only_the_first_is_read_and_said_so(files: Path) -> None:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    book.active.title = "mails"
+    for row in [("message", "queue"), *((f"Where is order {n}?", QUEUES[n % 3]) for n in range(40))]:
+        book.active.append(row)
+    book.create_sheet("more")
+    book.save("mails.xlsx")
+    assert '# mails.xlsx: of its 2 sheets only the first is read, "mails"' in draft_recipe([Path("mails.xlsx")]).text

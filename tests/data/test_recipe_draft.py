@@ -458,6 +458,12 @@ def test_what_is_taken_for_want_of_better_is_a_doubt(files: Path) -> None:
     assert what in draft_recipe([Path("many.csv")]).text
 
 
+def test_a_further_column_of_many_values_is_no_task(files: Path) -> None:
+    lines = [f"2024-01-{n % 20 + 1},where is order {n} now,{QUEUES[n % 3]},{n / 7}" for n in range(60)]
+    Path("dated.csv").write_text("\n".join(["date,message,label,rating", *lines]), encoding="utf-8")
+    assert [task.label.name for task in infer_tasks([Path("dated.csv")])[0]] == ["label", "rating"]
+
+
 def test_the_id_of_a_label_that_is_named_is_no_task(files: Path) -> None:
     lines = [f"where is order {n} now,{n % 3},{QUEUES[n % 3]}" for n in range(30)]
     Path("both.csv").write_text("\n".join(["message,label_id,label", *lines]), encoding="utf-8")

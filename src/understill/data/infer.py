@@ -36,6 +36,8 @@ BY_HAND = (
     "if the file has both, write recipe.yaml by hand: tasks: {NAME: {train: FILE, text: COLUMN, label: COLUMN}}, "
     "see docs/your-own-data.md"
 )
+#: Labels of a further column whose name does not say that it holds labels, as a share of the rows.
+FURTHER = 0.3
 #: Bytes of a task's name; a number may be added.
 LONGEST_NAME = 60
 SPLIT_NAME = re.compile(r"(?P<base>.*?)[-_. ]?(?P<word>train|training|dev|valid|validation|val|eval|test)", re.I)
@@ -164,6 +166,10 @@ class _Group:
         best = max(golds, key=lambda each: (bool(LABEL_NAME.search(each.name)), bool(SCORE_NAME.search(each.name))))
         # Further numbers are more often amounts or dates than scores, unless they are called so.
         others = [column for column in golds if column.role == "label" or SCORE_NAME.search(column.name)]
+        # And words with few rows each are more often dates or people than labels.
+        words = [column for column in others if column.role == "label" and not column.whole]
+        rare = [column for column in words if column.distinct > max(2, FURTHER * self.profile.rows)]
+        others = [column for column in others if column not in rare or LABEL_NAME.search(column.name)]
         return [best, *(column for column in others if column is not best)]
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from understill.data.doubts import contradictions, header_doubt, singles, spellings
+from understill.data.doubts import contradictions, header_doubt, several_labels, singles, spellings
 from understill.data.load import load_tasks
 from understill.recipe import make_recipe
 
@@ -46,6 +46,21 @@ def test_labels_of_a_single_row_are_named() -> None:
     assert singles({"a": 2}) == ""
 
 
+@pytest.mark.parametrize(
+    ("labels", "example"),
+    [
+        (["app", "billing", "app;billing"], "app;billing"),
+        (["app|billing", "app|login", "login | billing"], "app|billing"),
+        (["account", "app", "account, app"], "account, app"),
+        (["Seoul, Korea", "Busan, Korea", "Oslo, Norway"], ""),
+        (["Hats, gloves", "shoes", "1,5", "1,6", "a;"], ""),
+    ],
+)
+def test_cells_of_several_labels_are_named(labels: list[str], example: str) -> None:
+    doubt = several_labels(labels)
+    assert doubt.startswith(f'cells such as "{example}" hold several labels; ') if example else doubt == ""
+
+
 def test_a_header_that_reads_like_a_row_is_named() -> None:
     charged = "I was charged twice"
     doubt = header_doubt([charged], "billing", {"billing"})
@@ -82,6 +97,16 @@ def test_own_data_with_doubtful_labels_is_warned_about_each_time(
         ]
     said = warnings(tmp_path, caplog, lines, labels=["bug", "Bug", "odd"])
     assert not any("differ only" in message for message in said)
+
+
+def test_cells_of_several_labels_are_warned_about_unless_they_are_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    labels = ["app", "billing", "app;billing"]
+    lines = ["message,queue", *(f"text {number},{labels[number % 3]}" for number in range(30))]
+    (said,) = warnings(tmp_path, caplog, lines)
+    assert 'cells such as "app;billing" hold several labels' in said
+    assert warnings(tmp_path, caplog, lines, labels=labels) == []
 
 
 def test_a_label_is_single_by_the_rows_of_the_file_not_by_those_left_in_train(

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiny import tiny_tokenizer
+from understill.data.columns import profile_columns
 from understill.data.infer import infer_tasks, profile_file
 from understill.data.load import load_tasks
 from understill.data.recipe_draft import draft_recipe
@@ -385,3 +386,162 @@ def test_a_column_with_one_value_is_named_as_what_teaches_nothing(tmp_path: Path
         what = f'every row has the {noun} "{value}" in column "{name}"; there is nothing to learn'
         with pytest.raises(UserError, match=what):
             draft_recipe([tmp_path / "a.csv"])
+
+
+# Columns whose names and values leave their meaning open -------------------------------------------------------------
+
+
+def roles(columns: dict[str, list[object]]) -> list[str]:
+    """What the columns of a file with these values are taken for."""
+    values = [[str(value) for value in column] for column in columns.values()]
+    return [column.role for column in profile_columns(list(columns), values)]
+
+
+TEXTS: list[object] = [f"where is my order {number} please" for number in range(1540)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "role"),
+    [
+        ("label", ["1.0", "2.0", "3.0"] * 20, "label"),
+        ("label", ["0.0", "1.0", ""] * 20, "label"),  # pandas writes so where a value is missing
+        ("label", [number % 77 for number in range(1540)], "label"),
+        ("kind", [number % 77 for number in range(1540)], "score"),
+        ("rating", [number % 5 for number in range(60)], "score"),
+        ("label", [number / 7 for number in range(60)], "score"),
+        ("intent", [f"intent {number % 150}" for number in range(300)], "label"),
+        ("intent", [number % 150 for number in range(300)], "label"),
+        ("kind", [f"kind {number % 10}" for number in range(30)], "label"),
+        ("kind", [f"kind {number % 4}" for number in range(12)], "label"),
+        ("kind", [f"kind number {number % 25}" for number in range(30)], "text"),
+        ("label_id", [number % 7 for number in range(60)], "label"),
+        ("categoryId", [f"c{number % 7}" for number in range(60)], "label"),
+        ("class_idx", [number % 7 for number in range(60)], "label"),
+        ("customer_id", [number % 7 for number in range(60)], "id"),
+        ("label_id", [f"L{number}" for number in range(60)], "id"),
+    ],
+)
+def test_labels_scores_and_ids_are_told_apart_by_name_and_values(name: str, values: list[object], role: str) -> None:
+    assert roles({"message": TEXTS[: len(values)], name: values}) == ["text", role]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "role"),
+    [
+        ("text", ["你好", "谢谢", "再见", "订单呢"] * 5, "text"),
+        ("text", [f"退款{number}" for number in range(20)], "text"),
+        ("utterance", ["hi", "thanks", "bye", "hello there"] * 5, "text"),
+        ("문의 내용", ["환불", "배송", "결제"] * 6 + ["취소", "교환"], "text"),
+        ("has_comment", ["yes", "no"] * 10, "label"),
+        ("label_text", ["glad", "angry", "sad", "calm"] * 5, "label"),
+        ("input", ["hi", "thanks", "bye", "hello"] * 5, "text"),  # as nothing else is
+        ("country", ["Chile", "Peru"] * 10, "label"),
+    ],
+)
+def test_short_texts_are_seen_by_their_name_or_as_the_last_resort(name: str, values: list[object], role: str) -> None:
+    queues = ["a", "b"] * 10
+    assert roles({name: values, "queue": queues}) == [role, "label"]
+    assert roles({"body": TEXTS[:20], "title": ["Mr", "Mrs", "Ms", "Dr"] * 5, "queue": queues}) == [
+        "text",
+        "label",
+        "label",
+    ]
+
+
+def test_what_is_taken_for_want_of_better_is_a_doubt(files: Path) -> None:
+    lines = [f"{('hi', 'thanks', 'bye', 'hello')[n % 4]},{n % 2}" for n in range(40)]
+    Path("chat.csv").write_text("\n".join(["input,queue", *lines]), encoding="utf-8")
+    assert 'no column reads like text; "input" has the most different values' in draft_recipe([Path("chat.csv")]).text
+    lines = [f"where is order {n} now,{n % 30}" for n in range(300)]
+    Path("many.csv").write_text("\n".join(["message,kind_of_it", *lines]), encoding="utf-8")
+    what = "numbers 0 to 29 are taken for scores; write kind: classification if they are classes"
+    assert what in draft_recipe([Path("many.csv")]).text
+
+
+def test_a_further_column_of_many_values_is_no_task(files: Path) -> None:
+    lines = [f"2024-01-{n % 20 + 1},where is order {n} now,{QUEUES[n % 3]},{n / 7}" for n in range(60)]
+    Path("dated.csv").write_text("\n".join(["date,message,label,rating", *lines]), encoding="utf-8")
+    assert [task.label.name for task in infer_tasks([Path("dated.csv")])[0]] == ["label", "rating"]
+
+
+def test_the_id_of_a_label_that_is_named_is_no_task(files: Path) -> None:
+    lines = [f"where is order {n} now,{n % 3},{QUEUES[n % 3]}" for n in range(30)]
+    Path("both.csv").write_text("\n".join(["message,label_id,label", *lines]), encoding="utf-8")
+    assert [task.label.name for task in infer_tasks([Path("both.csv")])[0]] == ["label"]
+
+
+# What is said of files that are no task, or not whole ----------------------------------------------------------------
+
+
+def write_lines(path: str, lines: list[str]) -> Path:
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Path(path)
+
+
+def test_a_refusal_says_how_to_write_the_recipe_by_hand(files: Path) -> None:
+    path = write_lines("logs.csv", ["text", *(f"line {n} of the log" for n in range(9))])
+    with pytest.raises(
+        UserError, match=r"by hand: tasks: {NAME: {train: FILE, text: COLUMN, label: COLUMN}}, see docs"
+    ):
+        draft_recipe([path])
+
+
+def test_a_column_of_one_value_is_not_judged_beyond_the_rows_that_were_read(files: Path) -> None:
+    path = write_lines(
+        "a.csv", ["message,queue", *(f"order {n} is not here,bug" for n in range(2000)), "where is it,no"]
+    )
+    said = r'the first 2,000 rows have the label "bug" in column "queue"; others were not looked at → .* by hand'
+    with pytest.raises(UserError, match=said):
+        draft_recipe([path])
+
+
+def test_pairs_that_come_up_again_are_no_ranking(files: Path) -> None:
+    rows = [f"how do I return order {n},can I send order {n} back,{n % 2}" for n in range(40)]
+    write_lines("a.csv", ["q1,q2,is_duplicate", *rows * 3])
+    assert drafted("a.csv").tasks["a"].kind == "classification"
+    rows = [f"how do I return order {n // 4},you send it to shop {n},{n // 4 % 2}" for n in range(80)]
+    write_lines("b.csv", ["q1,q2,is_duplicate", *rows])  # no question has a right and a wrong answer
+    assert drafted("b.csv").tasks["b"].kind == "classification"
+
+
+def test_cells_of_several_labels_are_a_doubt_instead_of_rare_labels(files: Path) -> None:
+    labels = ["app", "billing", "app;billing", "login", "login;app", "app;login;billing"]
+    rows = [f"where is order {n} now,{labels[min(n % 5, 4) if n else 5]}" for n in range(30)]
+    path = write_lines("a.csv", ["message,topics", *rows])
+    text = draft_recipe([path]).text
+    assert 'cells such as "app;billing" hold several labels; understill learns one a row → keep one' in text
+    assert "single row" not in text
+
+
+def test_splits_in_folders_are_one_task(files: Path) -> None:
+    lines = ["message,queue", *QUEUE_ROWS]
+    paths = [write_lines(f"{folder}/data.csv", lines) for folder in ("train", "dev", "test")]
+    (task,), _ = infer_tasks(paths)
+    assert task.name == "data" and task.files == {"train": paths[:1], "dev": paths[1:2], "test": paths[2:]}
+    beside = [paths[2], write_lines("test/data_dev.csv", lines)]  # a folder in which somebody tries things
+    (task,), _ = infer_tasks(beside)
+    assert task.files == {"train": beside[:1], "dev": beside[1:]}
+
+
+def test_rows_that_cannot_be_read_are_counted_and_a_file_of_such_rows_is_refused(files: Path) -> None:
+    path = write_lines("a.csv", ["message,queue", *QUEUE_ROWS, *(f"x{n},y,z" for n in range(4))])
+    assert (
+        "# a.csv: 4 of the first 34 rows cannot be read: 3 cells where the header has 2 → put quotes"
+        in draft_recipe([path]).text
+    )
+    path = write_lines("b.jsonl", ["no json"] * 9)
+    with pytest.raises(UserError, match=r"b.jsonl:1: no row can be read: not a JSON object"):
+        draft_recipe([path])
+
+
+def test_of_several_sheets_only_the_first_is_read_and_said_so(files: Path) -> None:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    book.active.title = "mails"
+    for row in [("message", "queue"), *((f"Where is order {n}?", QUEUES[n % 3]) for n in range(40))]:
+        book.active.append(row)
+    book.create_sheet("more")
+    book.save("mails.xlsx")
+    assert '# mails.xlsx: of its 2 sheets only the first is read, "mails"' in draft_recipe([Path("mails.xlsx")]).text

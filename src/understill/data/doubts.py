@@ -1,7 +1,8 @@
-"""Doubts about labelled data: texts with two labels, labels spelt in two ways or seen once, a header that is a row."""
+"""Doubts about labelled data: texts with two labels, labels spelt in two ways, joined or seen once, headers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from itertools import islice
 from math import isfinite
@@ -19,6 +20,8 @@ WORDS, CHARACTERS = 3, 20
 LONGEST = 60
 #: How many labels, or groups of them, a sentence names.
 NAMED = 3
+#: What stands between labels of one cell; within a label, a comma without a blank may be part of a name.
+JOINED_BY = (";", "|", ", ")
 #: Marks at the ends of labels that carry no meaning; signs such as + and # may.
 _MARKS, _MEANING = ("Po", "Ps", "Pe", "Pi", "Pf"), "#%&*/@\\"
 
@@ -57,6 +60,22 @@ def singles(counts: Mapping[str, int]) -> str:
         return ""
     word = "label has a single row" if len(alone) == 1 else "labels have a single row each"
     return f"{len(alone):,} {word}: {_some([_quoted(label) for label in alone])} → add rows, or leave the label out"
+
+
+def several_labels(labels: Collection[str]) -> str:
+    """Name a cell that joins labels, most of which stand alone or in other cells as well."""
+    for sign in JOINED_BY:
+        parts = {label: {part.strip() for part in label.split(sign)} - {""} for label in labels}
+        cells = Counter(part for each in parts.values() for part in each)  # a label alone is a part of its own
+        joined = (
+            label
+            for label, each in sorted(parts.items())
+            if len(each) > 1 and 2 * sum(cells[part] > 1 for part in each) > len(each)
+        )
+        if example := next(joined, None):
+            fix = "keep one, or make a yes/no column, a task, of each"
+            return f"cells such as {_quoted(example)} hold several labels; understill learns one a row → {fix}"
+    return ""
 
 
 def header_doubt(texts: Iterable[str], label: str, values: Collection[str]) -> str:

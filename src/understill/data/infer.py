@@ -1,52 +1,47 @@
-"""Inference of tasks: what each column and each file is probably for, by the first rows of data files."""
+"""Inference of tasks: what each file is probably for, by its name and the first rows of it and of others."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
+from understill.data.columns import (
+    ID_NAME,
+    LABEL_NAME,
+    MOST_INTEGERS,
+    SCORE_NAME,
+    ColumnProfile,
+    ColumnRole,
+    profile_columns,
+)
 from understill.data.delimited import OWN, names_separator
-from understill.data.doubts import HEADED, contradictions, header_doubt, singles, spellings
+from understill.data.doubts import HEADED, contradictions, header_doubt, several_labels, singles, spellings
 from understill.data.files import BadFile, File, data_file, find_files
-from understill.data.read import columns_of, read_rows, settled
+from understill.data.read import columns_of, read_rows, settled, sheets_of
 from understill.data.text_encoding import OtherEncoding
 from understill.errors import UserError
 from understill.names import nfc
 from understill.tasks import CLASSIFICATION, RANKING, REGRESSION, Kind
-from understill.tasks.cells import Fault, as_label, as_score, decimal_sign, plain, pointed
+from understill.tasks.cells import Fault, plain
 from understill.tasks.ranking import wrong_and_right
-
-ColumnRole = Literal["text", "label", "score", "id", "other"]
 
 #: Rows that are looked at.
 SAMPLED = 2000
+#: What to do where the columns of a file are not seen for what they are.
+BY_HAND = (
+    "if the file has both, write recipe.yaml by hand: tasks: {NAME: {train: FILE, text: COLUMN, label: COLUMN}}, "
+    "see docs/your-own-data.md"
+)
+#: Labels of a further column whose name does not say that it holds labels, as a share of the rows.
+FURTHER = 0.3
 #: Bytes of a task's name; a number may be added.
 LONGEST_NAME = 60
-ID_NAME = re.compile(r"(^|[_\W])(id|idx|index|uuid|guid|key|nr|no)$|^(id|idx|index|uuid)([_\W]|$)|[a-z]Id$|^Unnamed")
-SCORE_NAME = re.compile(r"score|rating|similarity|stars|grade|value", re.I)
-LABEL_NAME = re.compile(r"label|class|category|target|gold|intent|topic|sentiment|queue|same|duplicate|tag", re.I)
 SPLIT_NAME = re.compile(r"(?P<base>.*?)[-_. ]?(?P<word>train|training|dev|valid|validation|val|eval|test)", re.I)
 ROLES = {"train": "train", "training": "train", "test": "test"}  # every other word of SPLIT_NAME means dev
-
-
-@dataclass(frozen=True)
-class ColumnProfile:
-    """One column, as far as the first rows tell; values are taken without blanks at their ends."""
-
-    name: str
-    role: ColumnRole
-    distinct: int
-    examples: tuple[str, ...]
-    length: float  # mean number of characters
-    blank: int  # rows without a value
-    decimal: str = "."
-    keys: tuple[Hashable, ...] = ()  # of each row: its label, or a hash of its text; None where there is none
-    named_so: bool = False  # its name is also one of its values
 
 
 @dataclass(frozen=True)
@@ -58,6 +53,7 @@ class FileProfile:
     rows: int
     whole: bool  # these are all of its rows
     encoding: str | None = None  # to be written down: it is neither UTF-8 nor marked
+    doubts: tuple[str, ...] = ()  # about what of it is read
     ascii: bool = True  # as far as its first rows tell
 
     @property
@@ -108,10 +104,20 @@ def profile_file(path: Path) -> FileProfile:
     names = [name for name in dict.fromkeys(columns_of(file)) if name]
     looked_at = list(itertools.islice(read_rows(file, names, names), SAMPLED))
     rows = [row.values for row in looked_at if not row.fault]
+    faulty = [row for row in looked_at if row.fault]
+    if not rows:
+        raise BadFile(file.place(faulty[0].number), f"no row can be read: {faulty[0].fault}", faulty[0].fix)
+    doubts = []
+    if faulty:
+        what = " → ".join(filter(None, (faulty[0].fault, faulty[0].fix)))
+        doubts.append(f"{len(faulty):,} of the first {len(looked_at):,} rows cannot be read: {what}")
+    if len(sheets := sheets_of(file)) > 1:
+        doubts.append(f'of its {len(sheets):,} sheets only the first is read, "{sheets[0]}"')
     values = [[_shown(row[place]) for row in rows] for place in range(len(names))]
-    columns = tuple(_column(name, column) for name, column in zip(names, values, strict=True))
+    columns = profile_columns(names, values)
     ascii_only = all(value is None or value.isascii() for column in values for value in column)
-    return FileProfile(file, columns, len(rows), len(looked_at) < SAMPLED, encoding, ascii_only)
+    whole = len(looked_at) < SAMPLED
+    return FileProfile(file, columns, len(rows), whole, encoding, tuple(doubts), ascii_only)
 
 
 def _shown(value: object) -> str | None:
@@ -119,52 +125,6 @@ def _shown(value: object) -> str | None:
         return plain(value, "")
     except Fault:
         return None
-
-
-def _column(name: str, values: Sequence[str | None]) -> ColumnProfile:
-    cells = [value.strip() for value in values if value is not None and value.strip()]
-    distinct = list(dict.fromkeys(cells))
-    length = sum(map(len, cells)) / max(len(cells), 1)
-    decimal = decimal_sign(distinct)
-    role = _role(name, cells, len(distinct), length, decimal)
-    blank = len(values) - len(cells)
-    keys: tuple[Hashable, ...] = ()
-    if role == "label":
-        keys = tuple([as_label(value, name) for value in values])
-    elif role == "text":
-        keys = tuple([hash(value) if value and value.strip() else None for value in values])
-    return ColumnProfile(
-        name, role, len(distinct), tuple(distinct[:50]), length, blank, decimal, keys, name in distinct
-    )
-
-
-def _role(name: str, values: Sequence[str], distinct: int, length: float, decimal: str) -> ColumnRole:
-    """Infer what a column is for; its name decides only where the values leave it open."""
-    count = len(values)
-    if not count:
-        return "other"
-    if ID_NAME.search(name) and not any(" " in value for value in values[:100]):
-        return "id"
-    if _numbers(values, decimal):
-        if any(decimal in value for value in values) or SCORE_NAME.search(name):
-            return "score"
-        if distinct <= 20 and distinct < max(count, 3):
-            return "label"
-        return "id" if distinct == count else "score"
-    few = distinct < count and distinct <= max(2, min(300, 0.3 * count))
-    if LABEL_NAME.search(name) and length < 40 and (few or count < 20):
-        return "label"
-    words = sum(len(value.split()) for value in values) / count
-    if few and length < 40 and words < 4:  # the questions of a ranking come up again and again, too
-        return "label"
-    return "text" if words >= 1.5 or length >= 12 else "other"
-
-
-def _numbers(values: Sequence[str], decimal: str) -> bool:
-    try:
-        return all(as_score(pointed(value, decimal)) is not None for value in values)
-    except Fault:
-        return False
 
 
 # From files to tasks --------------------------------------------------------------------------------------------------
@@ -198,11 +158,18 @@ class _Group:
     def golds(self) -> list[ColumnProfile]:
         """The columns to be learnt, the likeliest first; a column with one value teaches nothing."""
         golds = [column for column in self.profile.with_role("label", "score") if column.distinct > 1]
+        # An id of a class that is named in another column says the same once more.
+        named = [column for column in golds if column.role == "label" and not ID_NAME.search(column.name)]
+        golds = [column for column in golds if column in named or not named or not ID_NAME.search(column.name)]
         if not golds:
             return []
         best = max(golds, key=lambda each: (bool(LABEL_NAME.search(each.name)), bool(SCORE_NAME.search(each.name))))
         # Further numbers are more often amounts or dates than scores, unless they are called so.
         others = [column for column in golds if column.role == "label" or SCORE_NAME.search(column.name)]
+        # And words with few rows each are more often dates or people than labels.
+        words = [column for column in others if column.role == "label" and not column.whole]
+        rare = [column for column in words if column.distinct > max(2, FURTHER * self.profile.rows)]
+        others = [column for column in others if column not in rare or LABEL_NAME.search(column.name)]
         return [best, *(column for column in others if column is not best)]
 
     @property
@@ -218,8 +185,10 @@ class _Group:
             return ""
         if self.texts and self.constant:
             only = self.constant
-            what = f'every row has the {only.role} "{only.examples[0][:100]}" in column "{only.name}"'
-            return f"{self.profile.path}: {what}; there is nothing to learn"
+            value = f'the {only.role} "{only.examples[0][:100]}" in column "{only.name}"'
+            if self.profile.whole:
+                return f"{self.profile.path}: every row has {value}; there is nothing to learn"
+            return f"{self.profile.path}: the first {self.profile.rows:,} rows have {value}; others were not looked at"
         shown = ", ".join(f"{column.name} ({column.role})" for column in self.profile.columns)
         what = "a label or a score" if self.texts else "text"
         return f"{self.profile.path}: no column looks like {what}; columns: {shown}"
@@ -245,8 +214,8 @@ def infer_tasks(paths: Sequence[Path], distil: bool = False) -> tuple[list[Infer
         else:
             left_out.append(group.missing() + ("; with --distil, teachers can label its texts" if homes else ""))
     if not whole:
-        fix = "a task needs a column of text and one of labels or scores"
-        if all(group.texts and group.constant for group in groups):
+        fix = f"a task needs a column of text and one of labels or scores; {BY_HAND}"
+        if all(group.texts and group.constant and group.profile.whole for group in groups):
             fix = "use data with two labels or more"
         raise UserError("; ".join(left_out) + f" → {fix}")
     inferred: list[InferredTask] = []
@@ -261,15 +230,30 @@ def _has(profiles: Sequence[FileProfile], columns: Sequence[str]) -> bool:
 
 def _groups(paths: Sequence[Path]) -> list[_Group]:
     groups: dict[tuple[Path, str], _Group] = {}
-    for path in (file.path for each in paths for file in find_files([str(each)])):
-        base, role = _base_and_role(data_file(path))
-        group = groups.setdefault((path.parent, base), _Group(base or path.parent.resolve().name))
+    files = [file for each in paths for file in find_files([str(each)])]
+    folders = {file.path: file.path.parent.parent / file.path.name for file in files if _role_of_folder(file)}
+    for file in files:
+        path, folder = file.path, file.path.parent
+        base, role = _base_and_role(file)
+        # One folder called train or test says nothing: the user may just work there.
+        if path in folders and list(folders.values()).count(folders[path]) > 1:
+            folder, role = folder.parent, _role_of_folder(file)
+        group = groups.setdefault((folder, base), _Group(base or folder.resolve().name))
         group.files.setdefault(role, []).append(profile_file(path))
     for group in groups.values():
         if "train" not in group.files:
             group.files["train"] = group.files.pop("dev" if "dev" in group.files else "test")
             group.doubts.append("no training file was given, so this one is used as such")
     return list(groups.values())
+
+
+def _role_of_folder(file: File) -> str:
+    """Name the split that a file's folder is called after; nothing where the file's own name says it."""
+    ending = "".join(file.path.suffixes[-2 if file.codec else -1 :])
+    match = SPLIT_NAME.fullmatch(file.path.parent.name)
+    if not match or match["base"] or SPLIT_NAME.fullmatch(file.path.name.removesuffix(ending)):
+        return ""
+    return ROLES.get(match["word"].lower(), "dev")
 
 
 def _base_and_role(file: File) -> tuple[str, str]:
@@ -302,8 +286,12 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
         kind, why = _task_kind(profile, texts, gold)
         said = separator is not None and names_separator(profile.file)
         notes = [*group.doubts, *why, *unused, *_data_doubts(profile, texts, gold, kind)]
+        notes += [f"{each.path.name}: {doubt}" for each in group.all for doubt in each.doubts]
         if gold.blank:
             notes.append(f"{gold.blank:,} of the first {profile.rows:,} rows have no {kind.noun} and are left out")
+        if texts[0].last_resort:
+            what = f'no column reads like text; "{texts[0].name}" has the most different values'
+            notes.append(f"{what}, so it was taken; name another if it is none")
         if len(profile.with_role("text")) > 2:
             notes.append("several columns look like text; the longest was taken")
         if gold is not golds[0]:
@@ -318,13 +306,17 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
 def _data_doubts(profile: FileProfile, texts: Sequence[ColumnProfile], gold: ColumnProfile, kind: Kind) -> list[str]:
     """Say what is doubtful about the labels and the header of a file, as far as its first rows tell."""
     doubts = []
+    if kind is REGRESSION and gold.whole and gold.distinct <= min(MOST_INTEGERS, profile.rows / 2):
+        what = f"numbers {gold.whole[0]} to {gold.whole[1]} are taken for scores"
+        doubts.append(f"{what}; write kind: classification if they are classes")
     if kind.has_classes and not kind.grouped:
         labels = [label if isinstance(label, str) else None for label in gold.keys]
         counts = Counter(label for label in labels if label is not None)
         rows = [each for each in zip(*(text.keys for text in texts), labels, strict=True) if None not in each]
         keys = [each[:-1] for each in rows]
         doubts += [contradictions(keys, [each[-1] for each in rows], len(texts) == 2), spellings(counts)]
-        doubts += [singles(counts)] if profile.whole else []  # others may stand further below
+        several = several_labels(counts)
+        doubts += [several or (singles(counts) if profile.whole else "")]  # others may stand further below
     if profile.file.format in HEADED:
         values = {each.name for each in [*texts, gold] if each.named_so}
         doubts.append(header_doubt([each.name for each in texts], gold.name, values))
@@ -333,10 +325,19 @@ def _data_doubts(profile: FileProfile, texts: Sequence[ColumnProfile], gold: Col
 
 def _task_kind(profile: FileProfile, texts: Sequence[ColumnProfile], gold: ColumnProfile) -> tuple[Kind, list[str]]:
     """Infer the kind of a task, with what should be looked over about it."""
-    if len(texts) == 2 and 2 * texts[0].distinct <= profile.rows and wrong_and_right(gold.examples) is not None:
+    if len(texts) == 2 and wrong_and_right(gold.examples) is not None and _ranks(texts[0], texts[1], gold):
         return RANKING, ["the same first text comes with several second ones, wrong and right, so these are ranked"]
     pair = "two columns look like text, so the task is about pairs; keep one if the other is something else"
     return REGRESSION if gold.role == "score" else CLASSIFICATION, [pair] if len(texts) == 2 else []
+
+
+def _ranks(first: ColumnProfile, second: ColumnProfile, gold: ColumnProfile) -> bool:
+    """Tell whether first texts come with several second ones, and some with a wrong and a right one."""
+    rows = {row for row in zip(first.keys, second.keys, gold.keys, strict=True) if None not in row}
+    pairs = {row[:2] for row in rows}
+    judged = {(one, label) for one, _, label in rows}
+    firsts = {one for one, _ in pairs}
+    return 2 * len(firsts) <= len(pairs) and len(judged) > len(firsts)
 
 
 def _files(group: _Group, columns: Sequence[str]) -> tuple[dict[str, list[Path]], list[str]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from understill.data.check import BadRows
-from understill.data.doubts import HEADED, LOOKED_AT, contradictions, header_doubt, singles, spellings
+from understill.data.doubts import HEADED, LOOKED_AT, contradictions, header_doubt, several_labels, singles, spellings
 from understill.data.files import BadFile
 from understill.data.groups import count_queries
 from understill.data.ingest import FEW_ROWS, LARGER_SHARES, SMALLER_SHARES, EmptyDev, Progress, SourcedTask, ingest
@@ -62,7 +62,7 @@ def read_tasks(
     bad.raise_if_any()
     for plan in plans:
         if plan.hold_out and not plan.goldless:
-            _check_labels(tasks[plan.task.name]["train"])
+            _check_labels(tasks[plan.task.name]["train"], tasks[plan.task.name]["dev"])
             _check_size(tasks[plan.task.name]["dev"])
         if plan.formats:
             _doubt(plan, tasks[plan.task.name])
@@ -116,13 +116,15 @@ def _usual(plan: SourcedTask) -> bool:
     return bool(plan.hold_out) and not plan.share_given
 
 
-def _check_labels(train: TaskData) -> None:
+def _check_labels(train: TaskData, dev: TaskData) -> None:
     """Warn about labels of which holding out has left no row in train."""
     if train.task.kind.has_classes:
         there = set(pc.unique(train.table().column("label")).to_pylist())
         if missing := [label for label in train.task.labels if label not in there]:
             named = [*missing[:5], *([f"{len(missing) - 5} more"] if len(missing) > 5 else [])]
-            what, fix = f"no row with label {listed(named)} is left", "hold out a smaller share, or give dev a file"
+            few = train.rows + dev.rows < FEW_ROWS  # of so few, as few as possible are held out already
+            fix = "give dev a file" if few else "hold out a smaller share, or give dev a file"
+            what = f"no row with label {listed(named)} is left"
             log.warning("%s/train: %s → %s", train.task.name, what, fix)
 
 
@@ -145,7 +147,8 @@ def _doubt(plan: SourcedTask, splits: dict[str, TaskData]) -> None:
             counts.update({each["values"]: each["counts"] for each in each_label})
         doubts = [contradictions(id_keys(rows["id"]).tolist(), rows["label"].to_pylist(), task.pair)]
         doubts += [] if plan.task.labels else [spellings(counts)]  # labels that were given may be spelt alike
-        doubts += [] if plan.rows else [singles(counts)]  # other rows of theirs may be there
+        several = "" if plan.task.labels else several_labels(counts)
+        doubts += [several or ("" if plan.rows else singles(counts))]  # other rows of theirs may be there
         for doubt in filter(None, doubts):
             log.warning("%s: %s", place, doubt)
     if set(plan.formats) & set(HEADED):

@@ -114,6 +114,17 @@ def _jsonl(file: File, columns: Sequence[str], optional: Collection[str]) -> Ite
 # Excel --------------------------------------------------------------------------------------------------------------
 
 
+def sheets_of(file: File) -> list[str]:
+    """Name the sheets of a workbook; there are none in other files."""
+    if file.format != "excel":
+        return []
+    book = _book(file)
+    try:
+        return [sheet.title for sheet in book.worksheets]
+    finally:
+        book.close()
+
+
 def _excel_header(file: File) -> tuple[str, ...]:
     """Return the names of the columns: the first row that is not empty."""
     for _, cells in _sheet(file):
@@ -135,18 +146,22 @@ def _excel(file: File, columns: Sequence[str], optional: Collection[str]) -> Ite
             yield Row(number, tuple([None if place is None else whole[place] for place in places]))
 
 
-def _sheet(file: File) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the number and the cells of each row, up to its last value."""
+def _book(file: File) -> Any:
     try:
         from openpyxl import load_workbook
     except ImportError:
         fix = 'pip install "understill[excel]", or save the file as CSV UTF-8'
         raise BadFile(str(file.path), "Excel files need openpyxl, which is not installed", fix) from None
     try:
-        book = load_workbook(file.path, read_only=True, data_only=True)
+        return load_workbook(file.path, read_only=True, data_only=True)
     except (BadZipFile, KeyError, OSError, ValueError):
         fix = "save the file again as .xlsx, without a password"
         raise BadFile(str(file.path), "not a readable Excel file", fix) from None
+
+
+def _sheet(file: File) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the number and the cells of each row, up to its last value."""
+    book = _book(file)
     try:
         if not book.worksheets:
             raise empty(file)

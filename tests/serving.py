@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,7 +56,10 @@ class Served:
         return self.client.get(path, **options)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return what the server has logged; every line is JSON."""
+        """Return what the server has logged; every line is JSON. A line may come a moment after its answer."""
+        size = -1
+        while size != (size := self.log.stat().st_size):
+            time.sleep(0.1)
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
 
     def end(self, number: int) -> int:

@@ -436,6 +436,15 @@ def test_values_go_into_text_files_as_people_write_them(predictor: TorchModel, t
     assert [second[name] for name in names] == [None, None, True, None, "2024-05-06 07:08:00"]
 
 
+def test_lines_of_json_hold_no_infinite_numbers_and_no_nan(predictor: TorchModel, tmp_path: Path) -> None:
+    row = {"text": "good", "x": float("inf"), "many": [1.0, float("nan")]}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "in.parquet")
+    predict_file(predictor, tmp_path / "in.parquet", tmp_path / "out.jsonl", ["mood"])
+    written = (tmp_path / "out.jsonl").read_text(encoding="utf-8")
+    assert "NaN" not in written and "Infinity" not in written
+    assert [json.loads(written)[name] for name in ("x", "many")] == [None, [1.0, None]]
+
+
 def test_json_values_may_change_their_type_from_piece_to_piece(
     predictor: TorchModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

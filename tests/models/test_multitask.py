@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from transformers import AutoModelForSequenceClassification
 
 from helpers import MOOD, STARS, TASKS, TOPIC, liven, same, some_batch, some_model, weights_of
@@ -208,3 +210,18 @@ def test_a_model_in_another_precision_answers_alike_and_leaves_the_model_as_it_w
         assert torch.allclose(twin(batch), model(batch), atol=1e-5)
         assert twin(batch).dtype == model(batch).dtype == torch.float32
     assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+
+
+def test_a_rounded_model_answers_by_its_own_weights_after_accelerate_had_the_model(tiny: Path) -> None:
+    model, batch = some_model(tiny).eval(), some_batch(4)
+    liven(model)
+    AcceleratorState._reset_state()
+    accelerator = Accelerator(mixed_precision="bf16", cpu=True)
+    accelerator.unwrap_model(accelerator.prepare(model), keep_fp32_wrapper=False)
+    AcceleratorState._reset_state()
+    twin = model.rounded(torch.float64)
+    with torch.no_grad():
+        before = model(batch)
+        for parameter in twin.encoder.parameters():
+            parameter.zero_()
+        assert torch.equal(model(batch), before) and not torch.allclose(twin(batch), before)

@@ -23,6 +23,9 @@ NAME = "understill"
 #: What our own kernel takes: the most tokens of a row, and the sizes of a head.
 LONGEST, SIZES = 128, (16, 32, 64, 128)
 
+#: What torch's kernel for rows that lie one after the other computes in.
+HALVES = (torch.bfloat16, torch.float16)
+
 _own_kernels = False
 
 
@@ -70,7 +73,7 @@ def attend(
         return attended
     q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
     scale = q.shape[2] ** -0.5 if scaling is None else scaling
-    if not q.is_cuda:
+    if not q.is_cuda or q.dtype not in HALVES:
         return _padded(q, k, v, starts, longest, dropout, scale).unsqueeze(0), None
     if _own_kernels and q.dtype == torch.bfloat16 and longest <= LONGEST and q.shape[2] in SIZES:
         seed = torch.randint(2**31 - 1, (1,), device=q.device) if dropout else starts
@@ -150,7 +153,7 @@ def _dropping(
 
 
 def _padded(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, dropout: float, scale: float) -> Tensor:
-    """Attend by torch's kernel for padded rows: the reference, and what runs on a CPU."""
+    """Attend by torch's kernel for padded rows: the reference, and what runs on a CPU and in float32."""
     cells = torch.arange(longest, device=q.device)
     there = cells < starts.diff().unsqueeze(1)
     places = (starts[:-1].unsqueeze(1) + cells).clamp(max=len(q) - 1)

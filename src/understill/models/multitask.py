@@ -74,6 +74,8 @@ class MultiTaskModel(nn.Module):
         assert isinstance(self.encoder, Encoder)  # light ones keep their precision
         twin = copy.copy(self)
         twin._modules = {**self._modules, "encoder": self.encoder.rounded(kind)}
+        # What accelerate has prepared keeps a forward of its own, which is bound to this model, not to the twin.
+        twin.__dict__.pop("forward", None)
         return twin
 
     def packs_on(self, device: torch.device) -> bool:

@@ -38,6 +38,13 @@ def test_init_writes_a_recipe_that_distils(at: Desk, deep: Path) -> None:
     assert "add --distil" in understill("init", "tickets.csv", "--teacher", "minilm", "--out", "no.yaml").err
 
 
+def test_init_takes_the_columns_that_are_named(at: Desk) -> None:
+    done("init", "tickets.csv", "--text", "message", "--label", "queue", "--out", "named.yaml")
+    assert "as you named it" in Path("named.yaml").read_text(encoding="utf-8")
+    refused = understill("init", "tickets.csv", "--label", "quue", "--out", "no.yaml")
+    assert refused.code == 2 and "--label quue: no file has this column" in refused.err
+
+
 def test_init_does_not_overwrite_unless_it_is_told_to(at: Desk) -> None:
     assert understill("init", "tickets.csv").code == 2
     done("init", "tickets.csv", "--out", "other.yaml")

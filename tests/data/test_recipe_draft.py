@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiny import tiny_tokenizer
-from understill.data.columns import profile_columns
+from understill.data.columns import NamedColumns, profile_columns
 from understill.data.infer import infer_tasks, profile_file
 from understill.data.load import load_tasks
 from understill.data.recipe_draft import draft_recipe
@@ -448,6 +448,82 @@ def test_short_texts_are_seen_by_their_name_or_as_the_last_resort(name: str, val
     ]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"2024-0{n % 9 + 1}-11" for n in range(40)],
+        [f"{n % 28 + 1}.03.2024 10:{n + 10}" for n in range(40)],
+        [f"2024-03-11T10:{n + 10}:00Z" for n in range(40)],
+        [f"{n % 28 + 1} Mar 2024, 9:15 am" for n in range(40)],
+        [f"https://example.org/tickets/{n}" for n in range(40)],
+        [f"person{n}@example.org" for n in range(40)],
+        [f"+43 660 123 45 {n + 10}" for n in range(40)],
+        [f"EUR {n},50 net" for n in range(40)],
+        ["2024-03-11", "2024-03-12"] * 20,
+    ],
+)
+def test_dates_addresses_and_amounts_are_neither_texts_nor_labels(values: list[object]) -> None:
+    assert roles({"message": TEXTS[:40], "seen": values, "queue": ["a", "b"] * 20}) == ["text", "other", "label"]
+
+
+def test_texts_with_many_numbers_and_labels_like_codes_stay_what_they_are() -> None:
+    prose: list[object] = [f"I am {n} and it is ok to go" for n in range(40)]
+    assert roles({"answer": prose, "grade": ["A1", "B2"] * 20}) == ["text", "label"]
+    assert roles({"answer": prose, "version": ["v1.0", "v2.0"] * 20}) == ["text", "label"]
+
+
+# Columns that the user names -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mails(tmp_path: Path) -> Path:
+    """Three columns of prose, of which one is to be read, and labels in columns that do not look so."""
+    lines = [
+        f"{n},a subject of mail {n},the body of mail {n} is here,our answer to mail {n},{n % 3},{n % 50}"
+        for n in range(100)
+    ]
+    path = tmp_path / "mails.csv"
+    path.write_text("\n".join(["nr,subject,body,answer,state,minutes", *lines]), encoding="utf-8")
+    return path
+
+
+def test_named_columns_are_taken_in_the_order_in_which_they_are_named(mails: Path) -> None:
+    named = NamedColumns(("answer", "subject"), ("minutes", "state"))
+    first, second = infer_tasks([mails], named=named)[0]
+    assert first.text == second.text == ("answer", "subject")
+    assert (first.label.name, first.kind.name) == ("minutes", "regression")
+    assert (second.label.name, second.kind.name) == ("state", "classification")
+    doubts = " ".join([*first.doubts, *second.doubts])
+    assert not any(what in doubts for what in ("look like text", "a further column", "about pairs"))
+    assert "as you named it" in draft_recipe([mails], named=named).text
+
+
+def test_only_the_label_or_only_the_text_may_be_named(mails: Path) -> None:
+    (task,) = infer_tasks([mails], named=NamedColumns(label=("state",)))[0]
+    assert (task.text, task.label.name) == (("body",), "state")
+    (task,) = infer_tasks([mails], named=NamedColumns(text=("subject",)))[0]
+    assert (task.text, task.label.name) == (("subject",), "state")
+
+
+def test_a_named_label_may_be_anything_that_repeats(mails: Path) -> None:
+    (task,) = infer_tasks([mails], named=NamedColumns(label=("subject",)))[0]
+    assert (task.text, task.label.name, task.kind.name) == (("body", "answer"), "subject", "classification")
+
+
+@pytest.mark.parametrize(
+    ("named", "what"),
+    [
+        (NamedColumns(("bdy",)), "--text bdy: no file has this column; there are nr, subject, body, answer, state"),
+        (NamedColumns(label=("queue",)), "--label queue: no file has this column"),
+        (NamedColumns(("body",), ("body",)), '"body" is named with --text and with --label'),
+        (NamedColumns(("body", "subject", "answer")), "--text is given 3 times"),
+    ],
+)
+def test_names_that_cannot_be_used_are_refused(mails: Path, named: NamedColumns, what: str) -> None:
+    with pytest.raises(UserError, match=what):
+        infer_tasks([mails], named=named)
+
+
 def test_what_is_taken_for_want_of_better_is_a_doubt(files: Path) -> None:
     lines = [f"{('hi', 'thanks', 'bye', 'hello')[n % 4]},{n % 2}" for n in range(40)]
     Path("chat.csv").write_text("\n".join(["input,queue", *lines]), encoding="utf-8")
@@ -479,11 +555,9 @@ def write_lines(path: str, lines: list[str]) -> Path:
     return Path(path)
 
 
-def test_a_refusal_says_how_to_write_the_recipe_by_hand(files: Path) -> None:
+def test_a_refusal_says_how_to_name_the_columns(files: Path) -> None:
     path = write_lines("logs.csv", ["text", *(f"line {n} of the log" for n in range(9))])
-    with pytest.raises(
-        UserError, match=r"by hand: tasks: {NAME: {train: FILE, text: COLUMN, label: COLUMN}}, see docs"
-    ):
+    with pytest.raises(UserError, match=r"name them: understill init FILE --text COLUMN --label COLUMN"):
         draft_recipe([path])
 
 
@@ -491,7 +565,7 @@ def test_a_column_of_one_value_is_not_judged_beyond_the_rows_that_were_read(file
     path = write_lines(
         "a.csv", ["message,queue", *(f"order {n} is not here,bug" for n in range(2000)), "where is it,no"]
     )
-    said = r'the first 2,000 rows have the label "bug" in column "queue"; others were not looked at → .* by hand'
+    said = r'the first 2,000 rows have the label "bug" in column "queue"; others were not looked at → .* name them'
     with pytest.raises(UserError, match=said):
         draft_recipe([path])
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     epilog=examples_of(
         "understill init tickets.csv tickets_dev.csv",
         "understill init data/*.csv --out recipe.yaml",
+        "understill init tickets.csv --text body --label queue --label urgency",
         "understill init tickets.csv logs.csv --distil   [dim]# a teacher, and a student of three layers[/dim]",
         "understill init tickets.csv --distil --teacher mpnet",
     )
@@ -46,6 +47,14 @@ def init(
         list[Path], typer.Argument(help="Your data files: CSV, TSV, JSONL, Parquet or Excel.", show_default=False)
     ],
     out: Annotated[Path, typer.Option(help="Where to write the recipe.")] = Path("recipe.yaml"),
+    text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="The column to read, where it is not guessed; twice for a pair."),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="The column to learn, where it is not guessed; each one is a task."),
+    ] = None,
     distil: Annotated[
         bool, typer.Option("--distil", help="Write a recipe that trains a teacher and distils it into a small student.")
     ] = False,
@@ -56,6 +65,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a recipe that is there.")] = False,
 ) -> None:
     """Look at your files and write a commented recipe for them."""
+    from understill.data.columns import NamedColumns
     from understill.data.recipe_draft import draft_recipe
     from understill.models.catalogue import refuse_misspelt
     from understill.terminal import plans
@@ -75,7 +85,8 @@ def init(
 
         return encoder.load_tokenizer(name)
 
-    draft = draft_recipe(files, (teacher or "minilm") if distil else None, load_tokenizer)
+    named = NamedColumns(tuple(text or ()), tuple(label or ()))
+    draft = draft_recipe(files, (teacher or "minilm") if distil else None, load_tokenizer, named)
     out.write_text(draft.text, encoding="utf-8")
     for reason in draft.left_out:
         logging.getLogger(__name__).warning("left out: %s", reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from understill.tasks.cells import MOST_LABELS, Fault, as_label, as_score, decimal_sign, pointed
@@ -22,6 +22,12 @@ TEXT_NAME = re.compile(
 )
 #: A whole number, which pandas writes with a decimal sign where others of its column are missing.
 WHOLE = re.compile(r"[+-]?\d+(\.0+)?")
+#: What is neither read nor learnt: dates, with or without a time, addresses of pages and of people.
+NO_WORDS = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ,].*)?|\w+://\S+|www\.\S+|\S+@\S+\.\w+", re.ASCII)
+#: Signs and digits with a few short words between them: other dates, times, phone numbers, amounts of money.
+HARDLY_WORDS = re.compile(r"(?=.*\d)[\W\d_]*(?:[A-Za-z]{1,3}[\W\d_]+){0,3}[A-Za-z]{0,3}")
+#: The share of a column's values that have to be such for it to hold nothing else.
+MOSTLY = 0.9
 #: Labels of a column whose name does not say that it holds labels.
 MOST_UNNAMED = 300
 #: Whole numbers that may be names of classes.
@@ -43,15 +49,33 @@ class ColumnProfile:
     named_so: bool = False  # its name is also one of its values
     whole: tuple[int, int] | None = None  # the lowest and the highest, where all are whole numbers
     last_resort: bool = False  # it is text only because nothing else is
+    given: int = 0  # its place among the texts or labels that somebody named, from 1
 
 
-def profile_columns(names: Sequence[str], values: Sequence[Sequence[str | None]]) -> tuple[ColumnProfile, ...]:
+@dataclass(frozen=True)
+class NamedColumns:
+    """Columns that somebody named, so that nothing is to be inferred about what they are for."""
+
+    text: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()
+
+
+NONE_NAMED = NamedColumns()
+
+
+def profile_columns(
+    names: Sequence[str], values: Sequence[Sequence[str | None]], named: NamedColumns = NONE_NAMED
+) -> tuple[ColumnProfile, ...]:
     """Say what each column of a file holds, given its values of the first rows.
 
     A name alone makes a column text only where no column of such a name reads like text; and where none has such a
     name, a label beside it makes text of the column with the most different values.
     """
     columns = [_column(name, column) for name, column in zip(names, values, strict=True)]
+    if named.text or named.label:
+        columns = [_as_named(column, own, named) for column, own in zip(columns, values, strict=True)]
+    if named.text:
+        return tuple(columns)
     if not any(column.role == "text" and TEXT_NAME.search(column.name) for column in columns):
         for place, column in enumerate(columns):
             if _text_by_name(column, len(values[place]) - column.blank):
@@ -67,15 +91,28 @@ def profile_columns(names: Sequence[str], values: Sequence[Sequence[str | None]]
     return tuple(columns)
 
 
+def _as_named(column: ColumnProfile, values: Sequence[str | None], named: NamedColumns) -> ColumnProfile:
+    """Give a column the role that it was named for; others of that role are then not used."""
+    if column.name in named.text:
+        return replace(_column(column.name, values, "text"), given=named.text.index(column.name) + 1)
+    if column.name in named.label:
+        role: ColumnRole = column.role if column.role in ("label", "score") else "label"
+        if column.role == "id" and column.whole and column.distinct > MOST_INTEGERS:
+            role = "score"
+        return replace(_column(column.name, values, role), given=named.label.index(column.name) + 1)
+    unused = (named.text and column.role == "text") or (named.label and column.role in ("label", "score"))
+    return replace(column, role="other") if unused else column
+
+
 def _text_by_name(column: ColumnProfile, count: int) -> bool:
     """Tell whether a column's name makes it text; a label's name and a switch such as has_comment do not."""
     few = column.distinct <= 2 and column.distinct < count
     label = column.role == "label" and LABEL_NAME.search(column.name)
-    return bool(TEXT_NAME.search(column.name) and _words(column) and not few and not label)
+    return bool(TEXT_NAME.search(column.name) and _words(column) and not few and not label and not column.given)
 
 
 def _last_resort(column: ColumnProfile) -> bool:
-    return _words(column) and column.distinct > 1 and not LABEL_NAME.search(column.name)
+    return _words(column) and column.distinct > 1 and not LABEL_NAME.search(column.name) and not column.given
 
 
 def _words(column: ColumnProfile) -> bool:
@@ -140,6 +177,8 @@ def _role(name: str, values: Sequence[str], distinct: int, length: float) -> Col
         return "other"
     if _is_id(name, count, distinct) and not any(" " in value for value in values[:100]):
         return "id"
+    if _mostly(values, NO_WORDS):
+        return "other"
     named = LABEL_NAME.search(name)
     most = min(MOST_LABELS, 0.8 * count) if named else min(MOST_UNNAMED, count / 2)
     few = distinct < count and distinct <= max(2, most)
@@ -148,4 +187,8 @@ def _role(name: str, values: Sequence[str], distinct: int, length: float) -> Col
     words = sum(len(value.split()) for value in values) / count
     if few and length < 40 and words < 4:  # the questions of a ranking come up again and again, too
         return "label"
-    return "text" if words >= 1.5 or length >= 12 else "other"
+    return "text" if (words >= 1.5 or length >= 12) and not _mostly(values, HARDLY_WORDS) else "other"
+
+
+def _mostly(values: Sequence[str], pattern: re.Pattern[str]) -> bool:
+    return sum(bool(pattern.fullmatch(value)) for value in values) >= MOSTLY * len(values)

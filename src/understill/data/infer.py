@@ -13,9 +13,11 @@ from understill.data.columns import (
     ID_NAME,
     LABEL_NAME,
     MOST_INTEGERS,
+    NONE_NAMED,
     SCORE_NAME,
     ColumnProfile,
     ColumnRole,
+    NamedColumns,
     profile_columns,
 )
 from understill.data.delimited import OWN, names_separator
@@ -32,10 +34,7 @@ from understill.tasks.ranking import wrong_and_right
 #: Rows that are looked at.
 SAMPLED = 2000
 #: What to do where the columns of a file are not seen for what they are.
-BY_HAND = (
-    "if the file has both, write recipe.yaml by hand: tasks: {NAME: {train: FILE, text: COLUMN, label: COLUMN}}, "
-    "see docs/your-own-data.md"
-)
+BY_HAND = "if the file has both, name them: understill init FILE --text COLUMN --label COLUMN"
 #: Labels of a further column whose name does not say that it holds labels, as a share of the rows.
 FURTHER = 0.3
 #: Bytes of a task's name; a number may be added.
@@ -90,8 +89,8 @@ class InferredTask:
 # Columns --------------------------------------------------------------------------------------------------------------
 
 
-def profile_file(path: Path) -> FileProfile:
-    """Look at the first rows of a file and task what its columns hold."""
+def profile_file(path: Path, named: NamedColumns = NONE_NAMED) -> FileProfile:
+    """Look at the first rows of a file and infer what its columns hold."""
     file, encoding = data_file(path), None
     try:
         file = settled(file)
@@ -114,7 +113,7 @@ def profile_file(path: Path) -> FileProfile:
     if len(sheets := sheets_of(file)) > 1:
         doubts.append(f'of its {len(sheets):,} sheets only the first is read, "{sheets[0]}"')
     values = [[_shown(row[place]) for row in rows] for place in range(len(names))]
-    columns = profile_columns(names, values)
+    columns = profile_columns(names, values, named)
     ascii_only = all(value is None or value.isascii() for column in values for value in column)
     whole = len(looked_at) < SAMPLED
     return FileProfile(file, columns, len(rows), whole, encoding, tuple(doubts), ascii_only)
@@ -151,13 +150,15 @@ class _Group:
     @property
     def texts(self) -> list[ColumnProfile]:
         """The columns to be read: one, or two of a pair."""
-        texts = self.profile.with_role("text")
+        texts = sorted(self.profile.with_role("text"), key=lambda column: column.given)
         return texts if len(texts) <= 2 else [max(texts, key=lambda column: column.length)]
 
     @property
     def golds(self) -> list[ColumnProfile]:
         """The columns to be learnt, the likeliest first; a column with one value teaches nothing."""
         golds = [column for column in self.profile.with_role("label", "score") if column.distinct > 1]
+        if any(column.given for column in golds):
+            return sorted(golds, key=lambda column: column.given)
         # An id of a class that is named in another column says the same once more.
         named = [column for column in golds if column.role == "label" and not ID_NAME.search(column.name)]
         golds = [column for column in golds if column in named or not named or not ID_NAME.search(column.name)]
@@ -194,14 +195,21 @@ class _Group:
         return f"{self.profile.path}: no column looks like {what}; columns: {shown}"
 
 
-def infer_tasks(paths: Sequence[Path], distil: bool = False) -> tuple[list[InferredTask], list[str]]:
+def infer_tasks(
+    paths: Sequence[Path], distil: bool = False, named: NamedColumns = NONE_NAMED
+) -> tuple[list[InferredTask], list[str]]:
     """Group files into tasks, such as tickets.csv with tickets_dev.csv; return also why any was left out.
 
     Where a student is distilled, files with the texts of a task and no labels are for its teachers to label.
     """
     if not paths:
         raise UserError("name the files to look at, for instance: understill init tickets.csv tickets_dev.csv")
-    groups = _groups(paths)
+    if len(named.text) > 2:
+        raise UserError(f"--text is given {len(named.text)} times; a task reads one text, or two of a pair")
+    if both := [name for name in named.text if name in named.label]:
+        raise UserError(f'"{both[0]}" is named with --text and with --label → name a column once')
+    groups = _groups(paths, named)
+    _refuse_absent(groups, named)
     whole = [group for group in groups if not group.missing()]
     left_out = []
     for group in groups:
@@ -224,11 +232,20 @@ def infer_tasks(paths: Sequence[Path], distil: bool = False) -> tuple[list[Infer
     return inferred, left_out
 
 
+def _refuse_absent(groups: Sequence[_Group], named: NamedColumns) -> None:
+    """Refuse named columns that no file has."""
+    columns = list(dict.fromkeys(name for group in groups for profile in group.all for name in profile.names))
+    for option, names in (("--text", named.text), ("--label", named.label)):
+        for name in names:
+            if name not in columns:
+                raise UserError(f"{option} {name}: no file has this column; there are {', '.join(columns)}")
+
+
 def _has(profiles: Sequence[FileProfile], columns: Sequence[str]) -> bool:
     return all(set(columns) <= set(profile.names) for profile in profiles)
 
 
-def _groups(paths: Sequence[Path]) -> list[_Group]:
+def _groups(paths: Sequence[Path], named: NamedColumns) -> list[_Group]:
     groups: dict[tuple[Path, str], _Group] = {}
     files = [file for each in paths for file in find_files([str(each)])]
     folders = {file.path: file.path.parent.parent / file.path.name for file in files if _role_of_folder(file)}
@@ -239,7 +256,7 @@ def _groups(paths: Sequence[Path]) -> list[_Group]:
         if path in folders and list(folders.values()).count(folders[path]) > 1:
             folder, role = folder.parent, _role_of_folder(file)
         group = groups.setdefault((folder, base), _Group(base or folder.resolve().name))
-        group.files.setdefault(role, []).append(profile_file(path))
+        group.files.setdefault(role, []).append(profile_file(path, named))
     for group in groups.values():
         if "train" not in group.files:
             group.files["train"] = group.files.pop("dev" if "dev" in group.files else "test")
@@ -294,7 +311,7 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
             notes.append(f"{what}, so it was taken; name another if it is none")
         if len(profile.with_role("text")) > 2:
             notes.append("several columns look like text; the longest was taken")
-        if gold is not golds[0]:
+        if gold is not golds[0] and not gold.given:
             what = f"a further column of {profile.path.name} looks like {gold.role}s"
             notes.append(f"{what}, so it is a task too; delete this task if it is not wanted")
         inferred.append(
@@ -328,7 +345,8 @@ def _task_kind(profile: FileProfile, texts: Sequence[ColumnProfile], gold: Colum
     if len(texts) == 2 and wrong_and_right(gold.examples) is not None and _ranks(texts[0], texts[1], gold):
         return RANKING, ["the same first text comes with several second ones, wrong and right, so these are ranked"]
     pair = "two columns look like text, so the task is about pairs; keep one if the other is something else"
-    return REGRESSION if gold.role == "score" else CLASSIFICATION, [pair] if len(texts) == 2 else []
+    inferred = len(texts) == 2 and not texts[0].given
+    return REGRESSION if gold.role == "score" else CLASSIFICATION, [pair] if inferred else []
 
 
 def _ranks(first: ColumnProfile, second: ColumnProfile, gold: ColumnProfile) -> bool:

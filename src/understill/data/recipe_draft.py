@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from understill.data.columns import NONE_NAMED, NamedColumns
 from understill.data.infer import InferredTask, infer_tasks
 from understill.data.ingest import FEW_ROWS
 from understill.data.language import foreign, language_doubt
@@ -41,13 +42,16 @@ class Draft:
 
 
 def draft_recipe(
-    paths: Sequence[Path], teacher: str | None = None, load_tokenizer: LoadTokenizer | None = None
+    paths: Sequence[Path],
+    teacher: str | None = None,
+    load_tokenizer: LoadTokenizer | None = None,
+    named: NamedColumns = NONE_NAMED,
 ) -> Draft:
     """Return a commented recipe for these files; with the encoder of a teacher, one that distils a small student.
 
     Given a way to load tokenisers, texts in a language that the encoder does not know are a doubt.
     """
-    inferred, left_out = infer_tasks(paths, teacher is not None)
+    inferred, left_out = infer_tasks(paths, teacher is not None, named)
     if load_tokenizer:
         inferred = [_in_its_language(task, teacher or ENCODER, load_tokenizer) for task in inferred]
     reasons = tuple(_printable(reason, 300) for reason in left_out)
@@ -183,8 +187,9 @@ def _file_lines(task: InferredTask) -> list[str]:
 
 
 def _why_text(task: InferredTask) -> str:
-    lengths = [column.length for column in task.profile.columns if column.name in task.text]
-    return f"reads like text: {max(lengths):.0f} characters on average"
+    columns = [column for column in task.profile.columns if column.name in task.text]
+    why = "as you named it" if columns[0].given else "reads like text"
+    return f"{why}: {max(column.length for column in columns):.0f} characters on average"
 
 
 def _why_label(task: InferredTask) -> str:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from understill.names import is_task_name
 from understill.tasks import GLUE, KINDS, Task
+from understill.tasks.cells import Fault, LabelReader, sorted_labels
 
 #: name: (folder, train, dev, kind of its texts, primary metric); the official numbers of rows.
 TABLE = {
@@ -153,3 +154,17 @@ def test_a_copy_of_a_task_has_the_very_same_kind() -> None:
     for entry in GLUE.values():
         for copied in (copy.deepcopy(entry.task), pickle.loads(pickle.dumps(entry.task)), copy.copy(entry.task)):
             assert copied == entry.task and copied.kind is entry.task.kind
+
+
+@pytest.mark.parametrize(("known", "cell", "label"), [("1", "1.0", "1"), ("1.0", "1", "1.0"), ("-2", "-2.00", "-2")])
+def test_class_ids_that_pandas_wrote_with_a_point_are_the_same_ones(known: str, cell: str, label: str) -> None:
+    reader = LabelReader("queue", frozenset({known, "7"}), sorted_labels)
+    assert reader(cell) == label
+    for other in ("1.5", "70", "7.01", "v1.0"):
+        with pytest.raises(Fault, match="unknown label"):
+            reader(other)
+
+
+def test_versions_stay_apart_where_both_are_labels() -> None:
+    reader = LabelReader("version", frozenset({"1", "1.0"}), sorted_labels)
+    assert [reader(cell) for cell in ("1", "1.0")] == ["1", "1.0"]

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from understill.tasks.cells import MOST_LABELS, Fault, as_label, as_score, decimal_sign, pointed
+from understill.tasks.cells import MOST_LABELS, WHOLE, Fault, as_label, as_score, decimal_sign, pointed
 
 ColumnRole = Literal["text", "label", "score", "id", "other"]
 
@@ -20,8 +20,6 @@ TEXT_NAME = re.compile(
     r"s?[-_. ]?(\d+|[ab])?$",
     re.I,
 )
-#: A whole number, which pandas writes with a decimal sign where others of its column are missing.
-WHOLE = re.compile(r"[+-]?\d+(\.0+)?")
 #: What is neither read nor learnt: dates, with or without a time, addresses of pages and of people.
 NO_WORDS = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ,].*)?|\w+://\S+|www\.\S+|\S+@\S+\.\w+", re.ASCII)
 #: Signs and digits with a few short words between them: other dates, times, phone numbers, amounts of money.

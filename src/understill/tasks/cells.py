@@ -14,6 +14,8 @@ from understill.names import nfc
 MOST_LABELS = 1000
 #: A number with a decimal comma, and one whose comma may as well part thousands.
 COMMA = re.compile(r"\s*[+-]?\d*,\d+(e[+-]?\d+)?\s*", re.I)
+#: A whole number, which pandas writes with a decimal point where others of its column are missing.
+WHOLE = re.compile(r"[+-]?\d+(\.0+)?")
 THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*")
 
 
@@ -57,6 +59,8 @@ class LabelReader:
         self.known = known  # the labels there may be; any, where they are inferred
         self.order = order  # puts inferred labels into the order of the outputs
         self.labels: set[str] = set()
+        # Train may have 1 where another file has 1.0, or the other way round.
+        self.whole = {label.partition(".")[0]: label for label in sorted(known or ()) if WHOLE.fullmatch(label)}
 
     def __call__(self, value: Any) -> str | None:
         """Return the label's name."""
@@ -68,6 +72,8 @@ class LabelReader:
         utf8(label, "label")
         known = self.known
         if known is not None and label not in known:
+            if WHOLE.fullmatch(label) and (same := self.whole.get(label.partition(".")[0])):
+                return same
             raise Fault(f'unknown label "{label[:100]}"', lambda: _known(label, known))
         if len(self.labels) <= MOST_LABELS:
             self.labels.add(label)

@@ -92,9 +92,14 @@ def flow(value: Any) -> str:
 
 def command(name: str, seeds: Sequence[int]) -> str:
     """Return the command that measures some seeds of a run."""
-    sets = [f"name={name}", "data.glue=path/to/glue", *settings(name, seeds)]
-    words = ["understill", "run", f"recipes/{plan()['runs'][name]['recipe']}.yaml", "--no-report"]
-    return shlex.join([*words, *(word for each in sets for word in ("--set", each))])
+    return shlex.join(words(name, seeds, "path/to/glue", ""))
+
+
+def words(name: str, seeds: Sequence[int], glue: str, root: str) -> list[str]:
+    """Return the words of that command."""
+    recipe = Path(root, "recipes", f"{plan()['runs'][name]['recipe']}.yaml")
+    sets = [f"name={name}", f"data.glue={glue}", *settings(name, seeds)]
+    return ["understill", "run", str(recipe), "--no-report", *(word for each in sets for word in ("--set", each))]
 
 
 # Scores ---------------------------------------------------------------------------------------------------------------

@@ -2,21 +2,30 @@
 
 python benchmarks/results.py                            # make docs/results.md, the README's table and pictures anew
 python benchmarks/results.py --missing                  # what is not measured yet: seeds, minutes, commands
+python benchmarks/results.py --measure bam bam-finetuned --glue path/to/glue --work runs/results --together 3
 python benchmarks/results.py --add runs/bam --row bam   # keep a finished run's scores as docs/results/bam.json
 python benchmarks/results.py --add runs/bam --row bam --predictions   # and the answers of its models, row by row
 python benchmarks/results.py --check bam --glue path/to/glue          # do kept answers give the kept scores?
 python benchmarks/results.py --rows --glue path/to/glue               # how far scores of kept answers vary by rows
+
+--measure runs what is missing of these rows, --together seeds at once, and keeps scores and answers of each as soon as
+it is done; called again it goes on where it stopped. A seed has a folder of its own below --work, where later rows
+find the teachers of earlier ones. Several seeds on one card need NVIDIA's MPS (nvidia-cuda-mps-control -d). Do not kill
+one of them: there its fault ends the others, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -54,6 +63,37 @@ def missing() -> str:
                 f"  {data.command(name, left)}",
             ]
     return "\n".join(lines) or "everything is measured"
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+def measure(names: Sequence[str], seeds: Sequence[int], together: int, work: Path, glue: Path) -> list[str]:
+    """Run what is missing of these rows, and keep what comes of it; return what failed."""
+    failed, lock = list[str](), Lock()
+
+    def one_seed(seed: int) -> None:
+        place = work / f"seed{seed}"
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if seed not in data.seeds_asked(name) or seed in data.seeds_measured(name):
+                continue
+            with (place / f"{name}.log").open("w", encoding="utf-8") as log:
+                words = [sys.executable, "-m", *data.words(name, [seed], str(glue.resolve()), str(data.ROOT))]
+                code = subprocess.run(words, cwd=place, stdout=log, stderr=subprocess.STDOUT).returncode
+            with lock:
+                what = f"{name}, seed {seed}"
+                if code:
+                    failed.append(f"{what} ended with {code} → see {place / f'{name}.log'}")
+                else:
+                    add(place / "runs" / name, name, together)
+                    keep_answers(place / "runs" / name, name)
+                print(failed[-1] if code else f"{what}: kept", file=sys.stderr, flush=True)
+
+    wanted = seeds or sorted({seed for name in names for seed in data.seeds_asked(name)})
+    with ThreadPoolExecutor(together) as pool:
+        list(pool.map(one_seed, wanted))
+    return failed
 
 
 # Runs taken in --------------------------------------------------------------------------------------------------------
@@ -286,6 +326,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Do what the options say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--missing", "--small", action="store_true", help="print what is not measured yet")
+    parser.add_argument("--measure", nargs="+", metavar="NAME", choices=data.plan()["runs"], help="run what is missing")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[], metavar="N", help="of these seeds alone")
+    parser.add_argument("--work", type=Path, default=Path("runs/results"), help="where --measure works; runs/results")
     parser.add_argument("--add", type=Path, metavar="RUN", help="the folder of a finished run")
     parser.add_argument("--row", metavar="NAME", choices=data.plan()["runs"], help="which run of results.yaml it is")
     parser.add_argument("--predictions", action="store_true", help="keep the answers of its models too")
@@ -299,6 +342,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         if given.missing:
             print(missing())
+        elif given.measure:
+            if failed := measure(given.measure, given.seeds, given.together, given.work, given.glue):
+                parser.exit(1, "".join(f"error: {each}\n" for each in failed))
         elif given.check:
             count, worst = check(given.check, given.glue)
             print(f"{count} scores of kept answers, at most {100 * worst:.3f} points from the kept scores")

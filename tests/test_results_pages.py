@@ -180,6 +180,25 @@ def test_a_run_of_its_row_is_taken_in_and_its_kept_answers_give_its_kept_scores(
     assert results.data.row_variance(["row/model"], "mean") is None, "six tasks are not there"
 
 
+def test_what_is_missing_is_measured_seeds_side_by_side_and_a_failure_keeps_the_others(
+    results: Any, store: Path, monkeypatch: pytest.MonkeyPatch, tiny: Path, small_glue: Path, tmp_path: Path
+) -> None:
+    given = {"tasks": ["rte"], "encoder": {"name": str(tiny), "max_length": 32}, "training.steps": 2}
+    runs = {
+        "row": {"recipe": "multi", "seeds": 2, "set": given},
+        "torn": {"recipe": "multi", "seeds": [1], "set": {"tasks": ["none"]}},
+    }
+    monkeypatch.setattr(results.data, "plan", lambda: {"protocol": {}, "runs": runs})
+    work = tmp_path / "work"
+    (failed,) = results.measure(["torn", "row"], [], 2, work, small_glue)
+    assert failed.startswith("torn, seed 1 ended with 2 → see ") and "none" in (work / "seed1/torn.log").read_text()
+    assert results.data.seeds_measured("row") == [0, 1]
+    assert {seed for _, seed, _ in results.kept_answers("row")} == {0, 1}
+    before = results.written(results.data.stored("row"))
+    assert results.measure(["row"], [], 1, work, small_glue) == []
+    assert results.written(results.data.stored("row")) == before, "nothing is measured twice"
+
+
 def compared(study: Sequence[Run], place: str) -> Interval:
     """The interval that `compare` has of a model's seeds."""
     interval = score_side(side_of(study, "model"))[place].interval

@@ -119,12 +119,13 @@ def test_a_kind_of_head_that_is_named_is_not_one_that_is_open(open_recipe: Calla
     assert named.fingerprint != open_one.fingerprint
 
 
+@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("epochs", ["auto", 3])
 def test_a_baseline_on_fewer_rows_takes_the_students_steps_where_they_are_open(
-    open_recipe: Callable[..., Recipe], epochs: Any
+    open_recipe: Callable[..., Recipe], epochs: Any, layers: int
 ) -> None:
     augment = {"times": 2, "pos": 0, "tagger": "none"}
-    student = {"augment": augment, "encoder": {"layers": 1}}
+    student = {"augment": augment, "encoder": {"layers": layers}}
     changes = {"training": {"batch": 8, "epochs": epochs}, "teachers": [{"tasks": "each"}], "student": student}
     models = {model.role: model for model in make_plan(open_recipe(**changes)).models}
     steps = [

@@ -285,6 +285,17 @@ def test_a_model_of_a_fold_never_sees_the_rows_it_labels(distil: Callable[..., R
         assert seen == set(np.flatnonzero(folds != number).tolist())
 
 
+def test_folds_do_not_begin_with_a_teacher_that_has_seen_all_rows(distil: Callable[..., Recipe]) -> None:
+    def plan(**second: Any) -> Plan:
+        teachers = [{"name": "one", "tasks": ["mood"]}, {"name": "two", "encoder": {"name": "one"}, **second}]
+        return pipeline.make_plan(distil(teachers=teachers))
+
+    with pytest.raises(UserError, match=r"teacher two: its folds .* and one has seen all of mood → leave folds out"):
+        plan(folds=2, tasks=["mood", "follows"])
+    assert len(plan(folds=2, tasks=["follows"]).targets) == 2, "which rows of other tasks it has seen does not matter"
+    plan(tasks=["mood"])
+
+
 def test_out_of_fold_targets_are_those_of_the_model_that_has_not_seen_the_row(distil: Callable[..., Recipe]) -> None:
     recipe = distil(tasks=["mood"], teachers=[{"folds": 2}], targets={**KEEP, "dtype": "float32"})
     pipeline.run(recipe)

@@ -9,8 +9,8 @@ from typing import Any
 
 from understill.errors import counted
 from understill.models.encoder import load_config
-from understill.pipeline.plan.parts import ModelPlan
-from understill.recipe.schema import HeadSpec, HeadsSpec, Settings, Training
+from understill.pipeline.plan.parts import ModelPlan, Start
+from understill.recipe.schema import EncoderSpec, HeadSpec, HeadsSpec, Settings, Training
 from understill.recipe.section import Every
 
 #: A model sees each row this often, and of each task so many rows more: few rows need more passes.
@@ -84,15 +84,24 @@ def shape_of(model: ModelPlan) -> Shape:
     rows = model.rows
     if model.fold:
         rows = {name: count - count // model.fold.count for name, count in rows.items()}
-    start, layers = model.start.root, model.settings.encoder.layers
-    own, width, cut = start.words is not None, 384, False
-    if not own:
-        config = load_config(start.name, start.place)
-        width, cut = int(config.hidden_size), layers not in (None, config.num_hidden_layers)
+    start = model.start.root
+    own = start.words is not None
+    width, cut = (384, False) if own else _width_and_cut(start, model.settings.encoder)
     classes = max(task.outputs for task in model.tasks)
     steps = max(1, sum(rows.values()) // model.settings.training.batch)
     taught = model.distillation is not None or model.role == "baseline"
     return Shape(rows, classes, width, own, cut, taught, steps)
+
+
+def _width_and_cut(start: Start, encoder: EncoderSpec) -> tuple[int, bool]:
+    """Return the width of a pretrained encoder, and whether some of its layers are taken out."""
+    config = load_config(start.name, start.place)
+    return int(config.hidden_size), encoder.layers not in (None, config.num_hidden_layers)
+
+
+def lacks_layers(start: Start, encoder: EncoderSpec) -> bool:
+    """Tell whether layers are taken out of what an encoder begins as."""
+    return bool(encoder.layers and not encoder.own and _width_and_cut(start.root, encoder)[1])
 
 
 def changed(settings: Settings, **changes: Any) -> Settings:

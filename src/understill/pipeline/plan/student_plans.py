@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from understill.artifact import Artifact
 from understill.errors import UserError
 from understill.losses.mixing import columns_for, terms_of
-from understill.pipeline.hyperparameters import changed, rule_steps
+from understill.pipeline.hyperparameters import changed, lacks_layers, rule_steps
 from understill.pipeline.plan.model_plans import finetuned, plan_model, start_of
-from understill.pipeline.plan.parts import Distillation, ModelPlan, Role, TargetsPlan, epoch_of, parts_of
+from understill.pipeline.plan.parts import Distillation, ModelPlan, Role, Start, TargetsPlan, epoch_of, parts_of
 from understill.pipeline.plan.recipe_inputs import Inputs
 from understill.pipeline.plan.teacher_plans import TeacherPlans
 from understill.recipe.schema import Settings
@@ -47,7 +47,7 @@ def _student(inputs: Inputs, teachers: TeacherPlans, suffix: str, keys: Sequence
     alike = augmented if recipe.student.augment and recipe.student.augment.baseline else ()
     if (distillation or start.model or augmented != alike) and recipe.student.baseline:
         unlabelled = distillation.unlabelled if distillation else {}
-        level = _as_many_steps(inputs, settings, keys, unlabelled, augmented, alike)
+        level = _as_many_steps(inputs, settings, start, keys, unlabelled, augmented, alike)
         # Layers cut out of a teacher have learnt from it: the baseline takes those the teacher itself began with.
         baseline = plan_model(inputs, f"baseline{suffix}", "baseline", keys, level, start.root, seed, augmented=alike)
         yield baseline
@@ -107,6 +107,7 @@ def _targets(inputs: Inputs, teachers: TeacherPlans, key: str, split: str) -> Ta
 def _as_many_steps(
     inputs: Inputs,
     settings: Settings,
+    start: Start,
     keys: Sequence[str],
     unlabelled: Mapping[str, float],
     augmented: Collection[str],
@@ -120,8 +121,8 @@ def _as_many_steps(
         if training.steps or augmented == alike:
             return settings  # which are chosen by the labelled rows, and these are the same
         rows = sum(loaded[key].splits["augmented" if key in augmented else "train"].rows for key in keys)
-        epoch, cut = max(1, rows // training.batch), bool(settings.encoder.layers and not settings.encoder.own)
-        steps = rule_steps(training, rows, len(keys), epoch, cut)
+        epoch = max(1, rows // training.batch)
+        steps = rule_steps(training, rows, len(keys), epoch, lacks_layers(start, settings.encoder))
         evaluate = training.evaluate
         if evaluate.unit == "epochs":
             evaluate = Every(count=max(1, round(evaluate.count * epoch)), unit="steps")

@@ -76,12 +76,24 @@ def _before_finetuning(
     for seed in seeds:
         name = f"{spec.name}-seed{seed}" if len(seeds) > 1 else str(spec.name)
         start = start_of(inputs, settings, trained)
+        if spec.folds and (seen := [key for key in keys if key in _trained_on(start)]):
+            what = (
+                f"its folds answer rows that they have not seen, and {settings.encoder.name} has seen all of {seen[0]}"
+            )
+            fix = "leave folds out, or begin with a pretrained encoder"
+            raise UserError(f"teacher {spec.name}: {what} → {fix}")
         models = {
             tuple(group): tuple(_folds(inputs, f"{name}{suffix}", group, settings, start, seed, spec.folds))
             for suffix, group in groups.items()
         }
         mine += [model for group in models.values() for model in group]
         yield UntunedTeacher(name, spec, models)
+
+
+def _trained_on(start: Start) -> set[str]:
+    """Return the tasks on which a model was trained that another begins as, and those before it."""
+    model = start.model
+    return {task.name for task in model.tasks} | _trained_on(model.start) if model else set()
 
 
 def _folds(

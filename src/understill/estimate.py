@@ -25,6 +25,7 @@ from understill.errors import counted
 from understill.events import Checking, Watch, silent
 from understill.losses.fused import make_objective
 from understill.models.encoder import build_encoder, load_config, load_tokenizer
+from understill.models.memory import give_back, out_of_memory
 from understill.models.multitask import new_model
 from understill.models.transformer import max_tokens
 from understill.models.words import WordsConfig
@@ -280,11 +281,18 @@ def _timed(plan: Plan, model: ModelPlan) -> tuple[Work, float]:
     mine = [_sample(plan, model, task.name, tokenizer) for task in model.tasks]
     work = _work(plan, model, [tokens.lengths for tokens in mine])
     piece = min(training.micro_batch or training.batch, training.batch)
-    task = np.repeat(np.arange(len(mine)), apportion(work.draws.astype(np.float64), max(piece, len(mine))))[:piece]
-    task = np.repeat(task, work.many[task])
-    row = np.array([number % len(mine[each]) for number, each in enumerate(task)])
-    rows = Rows(task, np.zeros_like(task), row, work.length, np.arange(len(row)))
-    return work, _step_seconds(plan, model, mine, rows) * training.batch / piece
+    while True:
+        task = np.repeat(np.arange(len(mine)), apportion(work.draws.astype(np.float64), max(piece, len(mine))))[:piece]
+        task = np.repeat(task, work.many[task])
+        row = np.array([number % len(mine[each]) for number, each in enumerate(task)])
+        rows = Rows(task, np.zeros_like(task), row, work.length, np.arange(len(row)))
+        try:
+            return work, _step_seconds(plan, model, mine, rows) * training.batch / piece
+        except RuntimeError as error:
+            if piece == 1 or not out_of_memory(error):
+                raise
+        give_back()
+        piece = (piece + 1) // 2  # as training does
 
 
 def _rows_of_a_unit(plan: Plan, name: str) -> int:

@@ -157,6 +157,14 @@ def test_the_head_has_the_dropout_of_its_task(tiny: Path) -> None:
     assert differ.tolist() == (batch.task == TASKS.index(TOPIC)).tolist()
 
 
+def test_vectors_in_bfloat16_are_compared_in_float32() -> None:
+    one, two = (torch.randn(500, 64, generator=torch.Generator().manual_seed(seed)).bfloat16() for seed in (0, 1))
+    features = compared(one, two)
+    assert features.dtype == torch.float32
+    assert torch.equal(features, compared(one.float(), two.float()))
+    assert len(features[:, -1].unique()) > 490, "rounded, many pairs would be equally alike"
+
+
 def test_it_survives_saving_and_goes_on_from_where_it_stood(tiny: Path, tmp_path: Path) -> None:
     model, batch = make(tiny), some_batch(24, TASKS)
     lengths = {task.name: 32 for task in TASKS}

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import resource
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from understill import pipeline
 from understill.errors import UserError
 from understill.recipe import Recipe
 from understill.recipe.schema import Machine
 from understill.train import device
-from understill.train.device import check_trackers, cpu_has_bf16, make_accelerator, pick_device, pick_precision
+from understill.train.device import (
+    check_trackers,
+    cpu_has_bf16,
+    make_accelerator,
+    pick_device,
+    pick_precision,
+    released,
+)
 
 
 @pytest.fixture
@@ -67,7 +78,9 @@ def test_fp16_needs_a_gpu() -> None:
 def test_auto_is_bf16_only_where_the_gpu_has_it(
     place: str, supported: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: supported)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: supported or including_emulation
+    )
     assert pick_precision("auto", place) == expected
 
 
@@ -96,6 +109,24 @@ def test_the_accelerator_is_what_the_recipe_says() -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_released_model_is_as_it_was_and_is_freed_with_its_last_name() -> None:
+    model = torch.nn.Linear(2, 2)
+    before = set(model.__dict__)
+    AcceleratorState._reset_state()
+    accelerator = Accelerator(mixed_precision="bf16", cpu=True)
+    assert released(accelerator, accelerator.prepare(model)) is model
+    assert set(model.__dict__) == before
+    accelerator.free_memory()
+    alive = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert alive() is None
+    finally:
+        gc.enable()
+        AcceleratorState._reset_state()
 
 
 def test_each_model_may_have_its_own_precision(monkeypatch: pytest.MonkeyPatch) -> None:

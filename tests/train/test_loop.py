@@ -14,9 +14,10 @@ from helpers import TASKS, liven, same, some_batches, some_model, weights_of
 from understill.data.batches import Batches
 from understill.errors import TrainingError, UserError
 from understill.losses.fused import FusedObjective
+from understill.models.memory import out_of_memory
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Anneal, Distil, Machine, Training
-from understill.train.device import make_accelerator, out_of_memory
+from understill.train.device import make_accelerator
 from understill.train.loop import Step, steps, total_steps
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import make_optimizer, rate_factor

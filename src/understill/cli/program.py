@@ -59,6 +59,10 @@ _RUST = re.compile(r"\(os error (\d+)\)")
 _QUOTED = re.compile(r"""['"](/[^'"]+)['"]""")
 
 
+#: What torch says where memory runs out, on the processor and on a card.
+_NO_MEMORY = ("can't allocate memory", "out of memory")
+
+
 def _mistake(error: Exception, verb: str) -> str | None:
     """Describe an error that the user can fix, or that the system is to blame for; None for a bug."""
     match error:
@@ -74,7 +78,7 @@ def _mistake(error: Exception, verb: str) -> str | None:
         case MemoryError():
             number = errno.ENOMEM
         case _:
-            rust, memory = _RUST.search(str(error)), "can't allocate memory" in str(error)
+            rust, memory = _RUST.search(str(error)), any(sign in str(error) for sign in _NO_MEMORY)
             if not rust and not memory:
                 return None
             number = int(rust[1]) if rust else errno.ENOMEM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -25,9 +26,12 @@ from understill.data.tokens import Tokens
 from understill.errors import UserError
 from understill.inference.predictor import Predictions
 from understill.models.heads import to_scores
+from understill.models.memory import give_back, out_of_memory
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import HeadsSpec
 from understill.tasks import Task
+
+log = logging.getLogger(__name__)
 
 #: Tokens that a GPU reads at once: enough to keep it busy, few enough for its memory.
 BUDGET = 1 << 17
@@ -107,15 +111,32 @@ def _read(
     packed = len(tokens) >= MANY if model.light else low
     pieces = _packed if packed and model.packs_on(device) else _padded
     values = torch.empty(len(tokens), width, device=device)
+    budget = BUDGET * LIGHT if model.light else BUDGET
     if low and pieces is _packed and not model.light and isinstance(model, MultiTaskModel):
         # Autocast would keep the states between layers in float32, twice the bytes, and memory is what bounds them.
         model, low = model.rounded(torch.bfloat16), False
-    with torch.autocast("cuda", torch.bfloat16) if low else nullcontext():
-        for rows, piece in pieces(tokens, number, batch, device, BUDGET * LIGHT if model.light else BUDGET):
-            values[rows] = call(model, piece)[:, :width].float()
-            if progress:
-                progress(len(piece))
-    return values
+    told = 0
+    while True:
+        done = 0
+        try:
+            with torch.autocast("cuda", torch.bfloat16) if low else nullcontext():
+                for rows, piece in pieces(tokens, number, batch, device, budget):
+                    values[rows] = call(model, piece)[:, :width].float()
+                    done += len(piece)
+                    if progress and done > told:
+                        progress(done - told)
+                    told = max(told, done)
+            return values
+        except RuntimeError as error:
+            fixed = device.type != "cuda" and pieces is _padded  # by `batch`, whatever the budget
+            if fixed or not out_of_memory(error):
+                raise
+        # What the failed pass held is let go of only here, where its traceback is gone.
+        give_back()
+        if budget < int(tokens.lengths.max()):
+            raise UserError("out of memory even with one row at a time → use a smaller encoder, or the CPU")
+        log.warning("out of memory with %d tokens at once: going on with %d", budget, budget // 2)
+        budget //= 2
 
 
 @torch.inference_mode()
@@ -136,7 +157,7 @@ def features(
 def _padded(tokens: Tokens, task: int, batch: int, device: torch.device, budget: int) -> Iterator[tuple[Tensor, Batch]]:
     """Give all rows in padded batches."""
     if device.type == "cuda" and len(tokens):
-        batch = max(batch, budget // int(tokens.lengths.max()))
+        batch = max(1, budget // int(tokens.lengths.max()))
     for piece in in_order(tokens, task, batch, sizes=sizes_on(device.type, tokens.max_length)):
         moved = piece.to(device)
         yield moved.row, moved

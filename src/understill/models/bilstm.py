@@ -67,7 +67,7 @@ class BiLstm(TextNetwork):
             # How many texts take each step; to ask for it is the only wait for the device.
             steps = torch.arange(int(ordered[0]) if len(ordered) else 0, device=ids.device)
             alive = (len(lengths) - torch.searchsorted(ordered.flip(0), steps, right=True)).tolist()
-            states, most = [], _ROWS[ids.device.type]
+            states, most = [], _ROWS.get(ids.device.type, _ROWS["cpu"])
             for first in range(0, len(ordered), most):
                 rows = slice(first, first + most)
                 here = [count for each in alive if (count := min(each - first, most)) > 0]

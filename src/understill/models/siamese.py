@@ -27,8 +27,10 @@ def combined(one: Tensor, two: Tensor) -> Tensor:
 
 def compared(one: Tensor, two: Tensor) -> Tensor:
     """Return these features with the vectors scaled down, and their cosine, [n, 4·width + 1]."""
+    # bfloat16 has no more than 600 cosines, so that many pairs would be equally alike.
+    one, two = (each.to(torch.promote_types(each.dtype, torch.float32)) for each in (one, two))
     cosine = functional.cosine_similarity(one, two, dim=1).unsqueeze(1)
-    parts = [_ABOUT * one, _ABOUT * two, one * two, (one - two).abs(), _SCALE * cosine.to(one.dtype)]
+    parts = [_ABOUT * one, _ABOUT * two, one * two, (one - two).abs(), _SCALE * cosine]
     return torch.cat(parts, dim=1)
 
 

@@ -42,7 +42,7 @@ from understill.pipeline.plan.parts import Fold, ModelPlan, Plan
 from understill.recipe.schema import HeadSpec, Settings
 from understill.recipe.section import Every
 from understill.tasks import Task
-from understill.train.device import make_accelerator
+from understill.train.device import make_accelerator, released
 from understill.train.fit import fit
 from understill.train.loop import Step
 
@@ -177,7 +177,7 @@ def _try(inputs: ModelInputs, name: str, settings: Settings, count: int) -> Gene
         else:
             inputs.watch(Turn(title))
             inputs.watch(event)
-    network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).eval()
+    network = released(accelerator, network).eval()
     shutil.rmtree(folder, ignore_errors=True)
     return {task.name: _held_score(plan, network, task, inputs.tokens) for task in model.tasks}
 

@@ -23,7 +23,7 @@ from understill.pipeline.dataloader import ModelInputs, chosen_rows
 from understill.pipeline.plan.parts import ModelPlan
 from understill.recipe.schema import Contrastive
 from understill.tasks import Task
-from understill.train.device import make_accelerator
+from understill.train.device import make_accelerator, released
 from understill.train.loop import steps
 from understill.train.meter import Meter, Pace
 from understill.train.nan_guard import NanGuard
@@ -126,7 +126,7 @@ def _contrast(inputs: ModelInputs, network: MultiTaskModel, batches: Batches) ->
             inputs.watch(meter.report(step, batches))
         yield
     guard.check(names, training)
-    accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)
+    released(accelerator, prepared)
     # What the encoder knew goes on counting: often the mean of both is better than either (docs/defaults.md).
     with torch.no_grad():
         for name, weight in network.encoder.named_parameters():

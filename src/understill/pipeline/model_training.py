@@ -26,7 +26,7 @@ from understill.pipeline.hyperparameters import Choice
 from understill.pipeline.initial_weights import first_weights, prepare_heads
 from understill.pipeline.plan.parts import ModelPlan, Plan, Role, Wanted, cache_folder, max_length
 from understill.pipeline.soft_targets import join_targets
-from understill.train.device import make_accelerator, pick_device
+from understill.train.device import make_accelerator, pick_device, released
 from understill.train.fit import Event, fit
 from understill.train.interleave import slots_on
 from understill.train.loop import Step
@@ -110,7 +110,7 @@ def train_model(wanted: Wanted, watch: Watch) -> Generator[None]:
         tracker.finish()
     if not others.leads:
         return
-    network = accelerator.unwrap_model(network, keep_fp32_wrapper=False).cpu()
+    network = released(accelerator, network).cpu()
     place, distilled = model.folder / "model", _distilled(model)
     save_model(place, network, tokens.tokenizer, tokens.lengths, recipe.to_yaml(), {}, taught=distilled)
     assert isinstance(event, Fitted), "what a training ends with"

@@ -28,10 +28,10 @@ from understill.data.packed import Packed, Resident, Streamed, Stretch, resident
 from understill.losses.objective import Loss, Objective
 from understill.models.encoder import build_encoder
 from understill.models.heads import Heads
+from understill.models.memory import out_of_memory
 from understill.models.multitask import MultiTaskModel
 from understill.models.transformer import TokenStates
 from understill.recipe.schema import Training
-from understill.train.device import out_of_memory
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import rate_factor
 from understill.train.shared_gradients import SharedGradients

@@ -10,12 +10,14 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import LoggerType
+from torch import nn
 
 from understill.errors import UserError, nearest
 from understill.inference.cores import cores
@@ -94,10 +96,20 @@ def pick_device(machine: Machine) -> str:
     return machine.device
 
 
+def released(accelerator: Accelerator, model: nn.Module) -> Any:
+    """Return a model as it was before accelerate prepared it."""
+    own = accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    # A forward bound to the model stays behind: a cycle that keeps it in memory, and that its copies would call.
+    own.__dict__.pop("forward", None)
+    return own
+
+
 def pick_precision(precision: str, device: str) -> str:
     """Return fp32, bf16 or fp16: bf16 on a GPU that has it, fp32 elsewhere, unless the recipe says otherwise."""
     if precision == "auto":
-        return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+        # Older cards would only emulate it, which is slower than fp32.
+        has = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if has else "fp32"
     if precision == "fp16" and device == "cpu":
         raise UserError("training.precision: fp16 needs a GPU; use fp32 here")
     if precision == "bf16" and device == "cpu" and not cpu_has_bf16():
@@ -116,9 +128,3 @@ def cpu_has_bf16() -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Tell running out of memory from every other failure."""
-    signs = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)

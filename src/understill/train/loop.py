@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,10 @@ from understill.data.batch import Batch
 from understill.data.batches import Batches
 from understill.errors import UserError
 from understill.losses.objective import Objective
+from understill.models.memory import give_back, out_of_memory
 from understill.models.multitask import MultiTaskModel
 from understill.recipe.schema import Training
 from understill.train.cuda_graph import FastSteps, lacking, why_not
-from understill.train.device import out_of_memory
 from understill.train.nan_guard import NanGuard
 from understill.train.optim import rate_factor, set_rates
 from understill.train.world import ALONE, World
@@ -201,9 +200,7 @@ def _gradients(
 def _halve(micro: int, rows: int, optimizer: torch.optim.Optimizer) -> int:
     """Give memory back and return half the number of rows, or queries, per forward pass, which were so many rows."""
     optimizer.zero_grad(set_to_none=True)
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    give_back()
     if micro == 1:
         least, fix = "one row", "use a smaller encoder or encoder.max_length"
         if rows > 1:

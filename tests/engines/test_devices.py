@@ -134,6 +134,14 @@ def hand_out(queue: Queue, workers: Sequence[Any]) -> None:
     devices._hand_out(queue, workers)
 
 
+def test_a_device_that_plans_otherwise_says_so() -> None:
+    device = devices._Device.__new__(devices._Device)
+    device.stages, device.running, device.asked = {}, 0, True
+    device.connection = SimpleNamespace(recv=lambda: "train/other")  # type: ignore[assignment]
+    with pytest.raises(UserError, match="another kind, with another precision → name training.precision"):
+        device._begin()
+
+
 def test_one_that_is_ready_does_not_wait_for_one_that_starts_with_as_little_to_do() -> None:
     workers, queue = [Pretended(started=False), Pretended()], queue_of([stage("a")])
     hand_out(queue, workers)

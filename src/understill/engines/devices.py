@@ -175,6 +175,9 @@ class _Device:
         key = self.connection.recv()
         if key is None:
             return None
+        if key not in self.stages:
+            what = "this device plans the run otherwise than the first: it is of another kind, with another precision"
+            raise UserError(f"{what} → name training.precision in the recipe, or choose by CUDA_VISIBLE_DEVICES")
         self.asked = False
         self.running += 1
         return job(self.stages[key], lambda event: self.connection.send(("event", event)), self.clock, self._made)

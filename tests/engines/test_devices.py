@@ -138,7 +138,7 @@ def test_a_device_that_plans_otherwise_says_so() -> None:
     device = devices._Device.__new__(devices._Device)
     device.stages, device.running, device.asked = {}, 0, True
     device.connection = SimpleNamespace(recv=lambda: "train/other")  # type: ignore[assignment]
-    with pytest.raises(UserError, match="another kind, with another precision → name training.precision"):
+    with pytest.raises(UserError, match=r"another kind, with another precision → name training.precision"):
         device._begin()
 
 

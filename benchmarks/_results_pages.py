@@ -12,6 +12,7 @@ from _results_data import (
     NAMES,
     RESULTS,
     ROOT,
+    SHARED,
     command,
     evaluate,
     gain,
@@ -34,8 +35,8 @@ PROTOCOL = {
     "settings": "settings were chosen on these dev sets",
     "weights": "the best weights on these dev sets were kept",
     "teachers": "all seeds have the same teachers",
-    "seeds": "fewer than five seeds",
 }
+LEAST_SEEDS = 5
 #: Colours of a picture by itself; a report brings its own.
 STYLE = """<style>
 text { font: 12px system-ui, sans-serif; fill: #5b6470 } .grid { stroke: #8884 } .axis { stroke: #888 }
@@ -116,6 +117,9 @@ def _notes(spec: dict[str, Any], there: dict[str, dict[str, str]], column: str) 
         return ""
     files = dict.fromkeys(row["of"].partition("/")[0] for row in there.values())
     lines = [PROTOCOL[key] for key in spec.get("breaks", ())]
+    own = [row["of"] for row in there.values() if row["of"].rpartition("/")[2] not in SHARED]
+    if any(len(values.values) < LEAST_SEEDS for model in own if (values := summary(model, column))):
+        lines.append("fewer than five seeds")
     kept = f"Not by the protocol: {'; '.join(lines)}." if lines else "By the protocol."
     over = [label for label, row in there.items() if row_variance([row["of"]], column)]
     whose = "" if len(over) == len(there) else f" of {', '.join(over)}"

@@ -72,25 +72,34 @@ def measure(names: Sequence[str], seeds: Sequence[int], together: int, work: Pat
     """Run what is missing of these rows, and keep what comes of it; return what failed."""
     failed, lock = list[str](), Lock()
 
+    wanted = seeds or sorted({seed for name in names for seed in data.seeds_asked(name)})
+    together = min(together, len(wanted))
+
     def one_seed(seed: int) -> None:
         place = work / f"seed{seed}"
         place.mkdir(parents=True, exist_ok=True)
         for name in names:
-            if seed not in data.seeds_asked(name) or seed in data.seeds_measured(name):
-                continue
-            with (place / f"{name}.log").open("w", encoding="utf-8") as log:
-                words = [sys.executable, "-m", *data.words(name, [seed], str(glue.resolve()), str(data.ROOT))]
-                code = subprocess.run(words, cwd=place, stdout=log, stderr=subprocess.STDOUT).returncode
             with lock:
-                what = f"{name}, seed {seed}"
-                if code:
-                    failed.append(f"{what} ended with {code} → see {place / f'{name}.log'}")
-                else:
-                    add(place / "runs" / name, name, together)
-                    keep_answers(place / "runs" / name, name)
-                print(failed[-1] if code else f"{what}: kept", file=sys.stderr, flush=True)
+                wants = seed in data.seeds_asked(name) and seed not in data.seeds_measured(name)
+            if wants:
+                mistake = one_run(name, seed, place)
+                print(mistake or f"{name}, seed {seed}: kept", file=sys.stderr, flush=True)
+                failed.extend([mistake] * bool(mistake))
 
-    wanted = seeds or sorted({seed for name in names for seed in data.seeds_asked(name)})
+    def one_run(name: str, seed: int, place: Path) -> str:
+        with (place / f"{name}.log").open("w", encoding="utf-8") as log:
+            words = [sys.executable, "-m", *data.words(name, [seed], str(glue.resolve()), str(data.ROOT))]
+            code = subprocess.run(words, cwd=place, stdout=log, stderr=subprocess.STDOUT).returncode
+        if code:
+            return f"{name}, seed {seed} ended with {code} → see {place / f'{name}.log'}"
+        try:
+            with lock:
+                keep_answers(place / "runs" / name, name)  # first, since a seed with scores is not measured again
+                add(place / "runs" / name, name, together)
+        except Exception as error:
+            return f"{name}, seed {seed} is not kept: {error}"
+        return ""
+
     with ThreadPoolExecutor(together) as pool:
         list(pool.map(one_seed, wanted))
     return failed
@@ -335,7 +344,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--together", type=int, default=1, metavar="N", help="so many runs shared the GPU")
     parser.add_argument("--check", metavar="NAME", choices=data.plan()["runs"], help="score the kept answers of a run")
     parser.add_argument("--rows", action="store_true", help="measure how far scores of kept answers vary by rows")
-    parser.add_argument("--glue", type=Path, default=Path("path/to/glue"), help="the folder of GLUE, for these two")
+    parser.add_argument("--glue", type=Path, default=Path("path/to/glue"), help="the folder of GLUE")
     given = parser.parse_args(arguments)
     if bool(given.add) != bool(given.row):
         parser.error("--add RUN goes with --row NAME")

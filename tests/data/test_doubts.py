@@ -138,3 +138,8 @@ def test_the_keys_of_json_lines_are_no_header(tmp_path: Path, caplog: pytest.Log
     (tmp_path / "a.jsonl").write_text("\n".join([*rows, *rows]), encoding="utf-8")
     (said,) = warnings(tmp_path, caplog, [""], train=str(tmp_path / "a.jsonl"), dev=str(tmp_path / "a.jsonl"))
     assert "contradicting" in said
+
+
+def test_whole_numbers_written_in_two_ways_are_one_label() -> None:
+    assert '"1" and "1.0"' in spellings(["0", "1", "1.0"])
+    assert not spellings(["1.0", "1.5", "2"])

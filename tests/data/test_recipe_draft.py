@@ -460,6 +460,11 @@ def test_short_texts_are_seen_by_their_name_or_as_the_last_resort(name: str, val
         [f"+43 660 123 45 {n + 10}" for n in range(40)],
         [f"EUR {n},50 net" for n in range(40)],
         ["2024-03-11", "2024-03-12"] * 20,
+        ["EUR 3,50", "4,20 €"] * 20,
+        ["3 Mar 2024", "March 12, 2024"] * 20,
+        ["9:30", "10:15 am"] * 20,
+        ["+43 660 123", "+43 (660) 12-34"] * 20,
+        ["ann@example.org", "bob@example.org"] * 20,
     ],
 )
 def test_dates_addresses_and_amounts_are_neither_texts_nor_labels(values: list[object]) -> None:
@@ -470,6 +475,11 @@ def test_texts_with_many_numbers_and_labels_like_codes_stay_what_they_are() -> N
     prose: list[object] = [f"I am {n} and it is ok to go" for n in range(40)]
     assert roles({"answer": prose, "grade": ["A1", "B2"] * 20}) == ["text", "label"]
     assert roles({"answer": prose, "version": ["v1.0", "v2.0"] * 20}) == ["text", "label"]
+    assert roles({"answer": prose, "release": ["1.2.3", "1.3.0"] * 20}) == ["text", "label"]
+    logs: list[object] = [f"2024-01-05 12:33:{n + 10} ERROR could not connect to host {n}" for n in range(40)]
+    assert roles({"log": logs, "queue": ["billing@example.org", "help@example.org"] * 20}) == ["text", "label"]
+    classes: list[object] = ["http://example.org/Company", "http://example.org/MeanOfTransportation"] * 20
+    assert roles({"answer": prose, "label": classes}) == ["text", "label"]
 
 
 # Columns that the user names -----------------------------------------------------------------------------------------
@@ -503,6 +513,30 @@ def test_only_the_label_or_only_the_text_may_be_named(mails: Path) -> None:
     assert (task.text, task.label.name) == (("body",), "state")
     (task,) = infer_tasks([mails], named=NamedColumns(text=("subject",)))[0]
     assert (task.text, task.label.name) == (("subject",), "state")
+
+
+def test_other_labels_do_not_become_text_where_one_is_named(tmp_path: Path) -> None:
+    lines = [f"document {n} is about something,{n % 3},{('sport', 'world', 'film')[n % 3]}" for n in range(60)]
+    path = tmp_path / "news.csv"
+    path.write_text("\n".join(["document,label,label_text", *lines]), encoding="utf-8")
+    (task,) = infer_tasks([path], named=NamedColumns(label=("label",)))[0]
+    assert (task.text, task.label.name) == (("document",), "label")
+
+
+def test_a_named_column_that_cannot_be_used_is_told(mails: Path) -> None:
+    text = mails.read_text(encoding="utf-8").splitlines()
+    mails.write_text("\n".join([text[0] + ",done", *(line + ",yes" for line in text[1:])]), encoding="utf-8")
+    named = NamedColumns(("body", "answer"), ("state", "done"))
+    (task,) = infer_tasks([mails], named=named)[0]
+    assert 'column "done", which --label names, has one value' in " ".join(task.doubts)
+    with pytest.raises(UserError, match=r'every row has the label "yes" in column "done"; there is nothing to learn'):
+        infer_tasks([mails], named=NamedColumns(label=("done",)))
+    other = write_lines(
+        str(mails.parent / "other.csv"), ["body,state", *(f"a body {n} here,{n % 2}" for n in range(40))]
+    )
+    first, second = infer_tasks([mails, other], named=named)[0]
+    assert len(first.text) == 2 and second.text == ("body",)
+    assert 'other.csv has no column "answer", which --text names' in second.doubts
 
 
 def test_a_named_label_may_be_anything_that_repeats(mails: Path) -> None:

@@ -293,6 +293,7 @@ def test_folds_do_not_begin_with_a_teacher_that_has_seen_all_rows(distil: Callab
     with pytest.raises(UserError, match=r"teacher two: its folds .* and one has seen all of mood → leave folds out"):
         plan(folds=2, tasks=["mood", "follows"])
     assert len(plan(folds=2, tasks=["follows"]).targets) == 2, "which rows of other tasks it has seen does not matter"
+    assert len(plan(folds=2, tasks=["mood", "follows"], teaches=["follows"]).targets) == 2
     plan(tasks=["mood"])
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from understill.names import is_task_name
 from understill.tasks import GLUE, KINDS, Task
 from understill.tasks.cells import Fault, LabelReader, sorted_labels
+from understill.tasks.ranking import wrong_and_right
 
 #: name: (folder, train, dev, kind of its texts, primary metric); the official numbers of rows.
 TABLE = {
@@ -168,3 +169,7 @@ def test_class_ids_that_pandas_wrote_with_a_point_are_the_same_ones(known: str, 
 def test_versions_stay_apart_where_both_are_labels() -> None:
     reader = LabelReader("version", frozenset({"1", "1.0"}), sorted_labels)
     assert [reader(cell) for cell in ("1", "1.0")] == ["1", "1.0"]
+
+
+def test_right_candidates_are_known_with_a_decimal_point_too() -> None:
+    assert wrong_and_right(["1.0", "0.0"]) == ("0.0", "1.0")

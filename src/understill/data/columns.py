@@ -20,9 +20,15 @@ TEXT_NAME = re.compile(
     r"s?[-_. ]?(\d+|[ab])?$",
     re.I,
 )
-#: What is neither read nor learnt: dates, with or without a time, addresses of pages and of people.
-NO_WORDS = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ,].*)?|\w+://\S+|www\.\S+|\S+@\S+\.\w+", re.ASCII)
-#: Signs and digits with a few short words between them: other dates, times, phone numbers, amounts of money.
+#: What is neither read nor learnt: dates with or without a time, times, addresses of pages and of people, phone numbers
+#: and amounts of money.
+NO_WORDS = re.compile(
+    r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))([T ,][\W\d_]*([A-Za-z]{1,4}[\W\d_]*){0,2})?"
+    r"|\d{1,2}\.? [A-Z][a-z]{2,8}\.?,? \d{4}|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}|\d{1,2}:\d\d(:\d\d)?( ?[ap]\.?m\.?)?"
+    r"|\w+://\S+|www\.\S+|[^\s@]+@[^\s@]+\.\w+"
+    r"|\+\d[\d ()/-]{6,}|([A-Z]{3}|[€$£¥₩]) ?\d[\d.,]*|\d[\d.,]* ?([A-Z]{3}|[€$£¥₩])"
+)
+#: Signs and digits with a few short words between them: what else is hardly there to be read.
 HARDLY_WORDS = re.compile(r"(?=.*\d)[\W\d_]*(?:[A-Za-z]{1,3}[\W\d_]+){0,3}[A-Za-z]{0,3}")
 #: The share of a column's values that have to be such for it to hold nothing else.
 MOSTLY = 0.9
@@ -47,7 +53,9 @@ class ColumnProfile:
     named_so: bool = False  # its name is also one of its values
     whole: tuple[int, int] | None = None  # the lowest and the highest, where all are whole numbers
     last_resort: bool = False  # it is text only because nothing else is
-    given: int = 0  # its place among the texts or labels that somebody named, from 1
+    given: int = (
+        0  # its place among the texts or labels that somebody named, from 1; -1 where others were named instead
+    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ def _as_named(column: ColumnProfile, values: Sequence[str | None], named: NamedC
             role = "score"
         return replace(_column(column.name, values, role), given=named.label.index(column.name) + 1)
     unused = (named.text and column.role == "text") or (named.label and column.role in ("label", "score"))
-    return replace(column, role="other") if unused else column
+    return replace(column, role="other", given=-1) if unused else column
 
 
 def _text_by_name(column: ColumnProfile, count: int) -> bool:
@@ -175,13 +183,13 @@ def _role(name: str, values: Sequence[str], distinct: int, length: float) -> Col
         return "other"
     if _is_id(name, count, distinct) and not any(" " in value for value in values[:100]):
         return "id"
-    if _mostly(values, NO_WORDS):
-        return "other"
     named = LABEL_NAME.search(name)
     most = min(MOST_LABELS, 0.8 * count) if named else min(MOST_UNNAMED, count / 2)
     few = distinct < count and distinct <= max(2, most)
     if named and length < 40 and (few or count < 20):
         return "label"
+    if _mostly(values, NO_WORDS):
+        return "label" if named and few else "other"
     words = sum(len(value.split()) for value in values) / count
     if few and length < 40 and words < 4:  # the questions of a ranking come up again and again, too
         return "label"

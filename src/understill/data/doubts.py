@@ -9,6 +9,7 @@ from math import isfinite
 from unicodedata import category
 
 from understill.errors import counted, listed
+from understill.tasks.cells import WHOLE
 
 #: Rows that are looked at for texts with two labels, and for values that are the name of their column.
 LOOKED_AT = 200_000
@@ -42,10 +43,11 @@ def contradictions(keys: Iterable[Hashable], labels: Iterable[str | None], pair:
 
 
 def spellings(labels: Iterable[str]) -> str:
-    """Name the labels that differ only in case or in punctuation at their ends."""
+    """Name the labels that differ only in case, in punctuation at their ends, or as 1 and 1.0."""
     groups: dict[str, list[str]] = {}
     for label in labels:
-        groups.setdefault(_bare(label), []).append(label)
+        bare = label.partition(".")[0] if WHOLE.fullmatch(label) else _bare(label)
+        groups.setdefault(bare, []).append(label)
     alike = [listed([_quoted(label) for label in sorted(group)], "and") for group in groups.values() if len(group) > 1]
     if not alike:
         return ""

@@ -177,8 +177,9 @@ class _Group:
     def constant(self) -> ColumnProfile | None:
         """The column that is named like labels or scores, and has one value in every row."""
         alike = [column for column in self.profile.with_role("label", "score") if column.distinct == 1]
+        given = [column for column in alike if column.given]
         names = LABEL_NAME, SCORE_NAME
-        return next((each for name in names for each in alike if name.search(each.name)), None)
+        return next(iter((*given, *(each for name in names for each in alike if name.search(each.name)))), None)
 
     def missing(self) -> str:
         """Say what keeps these files from being a task; nothing where they are one."""
@@ -258,6 +259,10 @@ def _groups(paths: Sequence[Path], named: NamedColumns) -> list[_Group]:
         group = groups.setdefault((folder, base), _Group(base or folder.resolve().name))
         group.files.setdefault(role, []).append(profile_file(path, named))
     for group in groups.values():
+        for profile in group.all:
+            absent = [name for name in named.text if name not in profile.names]
+            if 0 < len(absent) < len(named.text):
+                group.doubts.append(f'{profile.path.name} has no column "{absent[0]}", which --text names')
         if "train" not in group.files:
             group.files["train"] = group.files.pop("dev" if "dev" in group.files else "test")
             group.doubts.append("no training file was given, so this one is used as such")
@@ -304,6 +309,9 @@ def _infer(group: _Group, taken: Sequence[str]) -> list[InferredTask]:
         said = separator is not None and names_separator(profile.file)
         notes = [*group.doubts, *why, *unused, *_data_doubts(profile, texts, gold, kind)]
         notes += [f"{each.path.name}: {doubt}" for each in group.all for doubt in each.doubts]
+        for column in profile.with_role("label", "score"):
+            if column.given and column.distinct < 2:
+                notes.append(f'column "{column.name}", which --label names, has one value; there is nothing to learn')
         if gold.blank:
             notes.append(f"{gold.blank:,} of the first {profile.rows:,} rows have no {kind.noun} and are left out")
         if texts[0].last_resort:

@@ -110,7 +110,7 @@ def top(scores: Array, groups: Array) -> Array:
 
 def wrong_and_right(labels: Collection[str]) -> tuple[str, str] | None:
     """Put the label of right candidates last; None where the labels do not say which one it is."""
-    spelt = {label.casefold(): label for label in labels}
+    spelt = {label.casefold().removesuffix(".0"): label for label in labels}
     for wrong, right in WRONG_AND_RIGHT:
         if len(labels) == 2 and spelt.keys() == {wrong, right}:
             return spelt[wrong], spelt[right]

@@ -76,7 +76,8 @@ def _before_finetuning(
     for seed in seeds:
         name = f"{spec.name}-seed{seed}" if len(seeds) > 1 else str(spec.name)
         start = start_of(inputs, settings, trained)
-        if spec.folds and (seen := [key for key in keys if key in _trained_on(start)]):
+        taught = [key for key in keys if spec.teaches_task(key)]
+        if spec.folds and (seen := [key for key in taught if key in _trained_on(start)]):
             what = (
                 f"its folds answer rows that they have not seen, and {settings.encoder.name} has seen all of {seen[0]}"
             )

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tiny import tiny_tokenizer
 from understill.data.columns import NamedColumns, profile_columns
-from understill.data.infer import infer_tasks, profile_file
+from understill.data.file_profile import profile_file
+from understill.data.infer import infer_tasks
 from understill.data.load import load_tasks
 from understill.data.recipe_draft import draft_recipe
 from understill.errors import UserError

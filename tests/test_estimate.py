@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from understill import estimate as estimating
 from understill import pipeline
+from understill.data.batch import Rows
 from understill.estimate import Speed, estimate
 from understill.events import Checking
 from understill.models.encoder import load_encoder, load_tokenizer
@@ -82,6 +84,26 @@ def test_twice_the_steps_take_twice_as_long(make_tiny: Callable[..., Recipe], mo
     )
     assert (short, long) == (6 * 0.25, 12 * 0.25)
     assert pieces == 6 * 0.25 * 8 / 2  # four passes of two rows make a batch of eight
+
+
+def test_a_batch_that_does_not_fit_is_timed_in_halves(
+    make_tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, sizes = pipeline.make_study(make_tiny(tasks=["mood"], training={"batch": 16})), list[int]()
+
+    def seconds(_plan: object, _model: object, _tokens: object, rows: Rows) -> float:
+        sizes.append(len(rows.row))
+        if sizes[-1] > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 0.25
+
+    monkeypatch.setattr(estimating, "_rows_read", lambda *_, **__: 0)
+    monkeypatch.setattr(estimating, "_step_seconds", seconds)
+    (result,) = estimate(study, timed=True).values()
+    assert sizes == [16, 8, 4]
+    monkeypatch.setattr(estimating, "_step_seconds", lambda *_: 1.0)
+    (whole,) = estimate(study, timed=True).values()
+    assert result.seconds == pytest.approx(whole.seconds), "four quarters take as long as the whole"
 
 
 def test_looks_at_dev_and_the_linear_probe_count_a_third_of_a_trained_row(
